@@ -1,0 +1,1 @@
+"""Frozen descriptions of what is simulated: no I/O, derived properties only."""

@@ -1,0 +1,35 @@
+"""The base of every spec: frozen, strict, unknown keys forbidden, a variant is a new value."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+class Spec(BaseModel):
+    """A frozen mapping of named fields; `replace` returns a changed copy, validated again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with fields changed; a mapping given for a field that is a spec changes that spec."""
+        fields = {name: getattr(self, name) for name in self.model_fields_set}
+        for name, change in changes.items():
+            current = getattr(self, name, None)
+            if isinstance(change, dict) and isinstance(current, Spec):
+                change = current.replace(**change)
+            fields[name] = change
+        return type(self).model_validate(fields)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+PositiveInt = Annotated[int, Field(gt=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+IntTuple = Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)]
+StrTuple = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]

@@ -1,0 +1,149 @@
+"""Engine options, spelt as ``vllm serve`` spells its flags, and their defaults by version.
+
+`EngineSpec` is what a scenario says (None = the version's default); `ResolvedEngine` has every number.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from simkv.spec.base import NonNegativeFloat, NonNegativeInt, PositiveInt, Spec
+from simkv.spec.hardware import HardwareSpec
+from simkv.spec.model import DTYPE_BYTES, ModelSpec
+from simkv.units import GIB
+
+LATEST_VLLM = "0.32.0"
+KvCacheDtype = Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"]
+Policy = Literal["fcfs", "priority"]
+
+
+class EngineSpec(Spec):
+    """The options of one engine; the scheduler's rules are those of `vllm_version`."""
+
+    vllm_version: str = LATEST_VLLM
+    max_model_len: PositiveInt | None = None
+    max_num_seqs: PositiveInt | None = None
+    max_num_batched_tokens: PositiveInt | None = None
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = None
+    kv_cache_dtype: KvCacheDtype = "auto"
+    kv_cache_memory_bytes: PositiveInt | None = None
+    num_gpu_blocks_override: PositiveInt | None = None
+    block_size: Annotated[int, Field(gt=0, le=1024)] = 16
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    async_scheduling: bool | None = None
+    scheduling_policy: Policy = "fcfs"
+    watermark: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    scheduler_reserve_full_isl: bool | None = None
+    long_prefill_token_threshold: NonNegativeInt = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    enforce_eager: bool = False
+    disable_custom_all_reduce: bool = False
+    distributed_executor_backend: Literal["uniproc", "mp", "ray"] | None = None
+    swap_space: NonNegativeFloat | None = None  # accepted and without effect, as in vLLM V1
+
+    @field_validator("vllm_version")
+    @classmethod
+    def _check_version(cls, version: str) -> str:
+        parse_version(version)
+        return version
+
+
+class ResolvedEngine(Spec):
+    """Engine options with every default filled in."""
+
+    vllm_version: str
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    kv_cache_dtype: str
+    kv_cache_dtype_bytes: float
+    kv_cache_memory_bytes: int | None
+    num_gpu_blocks_override: int | None
+    block_size: int
+    enable_prefix_caching: bool
+    enable_chunked_prefill: bool
+    async_scheduling: bool
+    scheduling_policy: Policy
+    watermark: float
+    scheduler_reserve_full_isl: bool
+    long_prefill_token_threshold: int
+    long_prefill_token_threshold_adaptive: bool
+    enforce_eager: bool
+    disable_custom_all_reduce: bool
+    distributed_executor_backend: str
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """(major, minor) of the vLLM version."""
+        return parse_version(self.vllm_version)
+
+
+def parse_version(version: str) -> tuple[int, int]:
+    """Return (major, minor); raise ValueError if it is not a vLLM version.
+
+    >>> parse_version("0.32.0")
+    (0, 32)
+    """
+    parts = version.removeprefix("v").split(".")
+    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
+        raise ValueError(f"expected a vLLM version such as {LATEST_VLLM!r}, got {version!r}")
+    return int(parts[0]), int(parts[1])
+
+
+def resolve_engine(
+    engine: EngineSpec, model: ModelSpec, hardware: HardwareSpec, num_gpus_per_replica: int
+) -> ResolvedEngine:
+    """Fill in the defaults of ``vllm serve`` for this version, model and GPU.
+
+    Source: vLLM 0.32.0 `engine.arg_utils`: the token budget of a server is 8,192 (16,384 from 160 GiB on) and
+    `max_num_seqs` 1,024 on devices of at least 70 GiB that are not an A100, else 2,048 and 256; a defaulted
+    budget is capped at max_num_seqs × max_model_len, a defaulted max_num_seqs at the budget.
+    """
+    version = parse_version(engine.vllm_version)
+    max_model_len = engine.max_model_len or model.max_position_embeddings
+    memory_gib = hardware.gpu.memory_bytes.value / GIB
+    is_large = memory_gib >= 70 and "a100" not in hardware.gpu.name.lower()
+    default_budget = (16384 if memory_gib >= 160 else 8192) if is_large else 2048
+    default_seqs = 1024 if is_large else 256
+
+    max_num_seqs = engine.max_num_seqs or default_seqs
+    budget = engine.max_num_batched_tokens or default_budget
+    if engine.max_num_batched_tokens is None:
+        if not engine.enable_chunked_prefill:
+            budget = max(budget, max_model_len)
+        budget = min(budget, max_num_seqs * max_model_len)
+    if engine.max_num_seqs is None:
+        max_num_seqs = min(max_num_seqs, budget)
+
+    # 0.92 is read off 0.32.0; 0.9 is what every logged server up to 0.19 ran with by default.
+    default_utilization = 0.92 if version >= (0, 25) else 0.9
+    kv_dtype = model.dtype if engine.kv_cache_dtype == "auto" else engine.kv_cache_dtype
+    reserve = engine.scheduler_reserve_full_isl
+    return ResolvedEngine(
+        vllm_version=engine.vllm_version,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=budget,
+        gpu_memory_utilization=engine.gpu_memory_utilization or default_utilization,
+        kv_cache_dtype=kv_dtype,
+        kv_cache_dtype_bytes=DTYPE_BYTES[kv_dtype],
+        kv_cache_memory_bytes=engine.kv_cache_memory_bytes,
+        num_gpu_blocks_override=engine.num_gpu_blocks_override,
+        block_size=engine.block_size,
+        enable_prefix_caching=engine.enable_prefix_caching,
+        enable_chunked_prefill=engine.enable_chunked_prefill,
+        async_scheduling=bool(engine.async_scheduling),
+        scheduling_policy=engine.scheduling_policy,
+        watermark=engine.watermark,
+        scheduler_reserve_full_isl=(version >= (0, 24)) if reserve is None else reserve,
+        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        long_prefill_token_threshold_adaptive=engine.long_prefill_token_threshold_adaptive,
+        enforce_eager=engine.enforce_eager,
+        disable_custom_all_reduce=engine.disable_custom_all_reduce,
+        distributed_executor_backend=engine.distributed_executor_backend
+        or ("uniproc" if num_gpus_per_replica == 1 else "mp"),
+    )

@@ -1,0 +1,152 @@
+"""A box of GPUs: what one GPU can do, how the GPUs of a node and the nodes are joined, and the host.
+
+Every number is a `Quantity`: a value with the place it comes from.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from simkv.spec.base import PositiveInt, Spec
+from simkv.units import parse_quantity
+
+
+class Quantity(Spec):
+    """A number with its source.
+
+    mark        ``measured``, ``datasheet`` or ``assumed``
+    num_points  measurements behind a fitted value; error: their median relative error
+    """
+
+    value: float
+    source: str = Field(min_length=1)
+    mark: Literal["measured", "datasheet", "assumed"] = "datasheet"
+    date: str | None = None
+    num_points: int | None = None
+    error: float | None = None
+
+
+def _quantity_in(dimension: str, positive: bool = True) -> Any:
+    """A `Quantity` whose value may be written with a unit of `dimension`, such as ``3.35 TB/s``."""
+
+    def parse(raw: Any) -> Any:
+        if not isinstance(raw, dict) or "value" not in raw:
+            return raw
+        value = raw["value"]
+        if isinstance(value, str) and dimension:
+            value = parse_quantity(value, dimension)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = float(value)
+            if value < 0 or (positive and value == 0):
+                raise ValueError(f"expected a {'positive' if positive else 'non-negative'} number, got {value:g}")
+        return {**raw, "value": value}
+
+    return BeforeValidator(parse)
+
+
+Bytes = Annotated[Quantity, _quantity_in("bytes")]
+BytesPerSecond = Annotated[Quantity, _quantity_in("bytes_per_s")]
+Flops = Annotated[Quantity, _quantity_in("flops")]
+Seconds = Annotated[Quantity, _quantity_in("s", positive=False)]
+Count = Annotated[Quantity, _quantity_in("")]
+Fraction = Annotated[Quantity, _quantity_in("")]
+
+
+class GpuSpec(Spec):
+    """One GPU.
+
+    peak_flops_per_s  dense peak by dtype (``bfloat16``, ``float16``, ``fp8``, ``int8``); a dtype that is not
+                      listed cannot be computed in
+    memory_bytes      what the driver reports, not what the box says
+    """
+
+    name: str
+    compute_capability: str
+    num_sms: Count
+    memory_bytes: Bytes
+    hbm_bandwidth_bytes_per_s: BytesPerSecond
+    peak_flops_per_s: dict[Literal["bfloat16", "float16", "fp8", "int8", "nvfp4"], Flops]
+    kernel_launch_s: Seconds  # the shortest a kernel takes inside a CUDA graph
+
+
+class LinkSpec(Spec):
+    """A link: what one GPU can send (and receive at the same time), and the time of the smallest message."""
+
+    bandwidth_bytes_per_s: BytesPerSecond
+    latency_s: Seconds
+
+
+class PcieSpec(LinkSpec):
+    """PCIe: per GPU link, with the host bridges that GPUs share on their way to each other."""
+
+    generation: PositiveInt
+    lanes: PositiveInt
+    num_gpus_per_host_bridge: PositiveInt = 4
+    num_sockets: PositiveInt = 2
+
+
+class NodeSpec(Spec):
+    """How the GPUs of one node are joined.
+
+    fabric         ``nvswitch``: NVLink from every GPU to every other; ``nvlink_pairs``: bridges between
+                   neighbours 0-1, 2-3, …; ``pcie``: host bridges only
+    max_num_gpus   the most such a node holds
+    """
+
+    max_num_gpus: PositiveInt
+    fabric: Literal["nvswitch", "nvlink_pairs", "pcie"]
+    nvlink: LinkSpec | None = None
+    pcie: PcieSpec
+
+
+class KernelSpec(Spec):
+    """The few efficiencies of the step-time model; what each does is in ``docs/model.md``."""
+
+    gemm_compute_efficiency: Fraction
+    gemm_memory_efficiency: Fraction
+    gemm_tile_m: Count
+    prefill_attention_efficiency: Fraction
+    prefill_attention_half_length_tokens: Count
+    decode_attention_memory_efficiency: Fraction
+    decode_attention_floor_s: Seconds
+    decode_attention_per_token_s: Seconds
+    elementwise_memory_efficiency: Fraction
+    all_reduce_small_s: Seconds  # floor of the custom kernel in a CUDA graph, 2 GPUs
+    all_reduce_eager_s: Seconds  # what launching it without a graph adds
+    nccl_small_s: Seconds  # floor of NCCL, 2 GPUs
+    collective_bandwidth_efficiency: Fraction
+
+
+class HostSpec(Spec):
+    """What the CPU and the driver add to a step, and the client to a request."""
+
+    step_s: Seconds
+    per_sequence_s: Seconds
+    per_new_block_s: Seconds
+    eager_step_s: Seconds
+    client_round_trip_s: Seconds
+
+
+class HardwareSpec(Spec):
+    """GPUs × nodes. `num_gpus_per_node` None = what the layout needs, in one node."""
+
+    name: str
+    description: str
+    gpu: GpuSpec
+    node: NodeSpec
+    network: LinkSpec  # InfiniBand or RoCE, per GPU
+    kernels: KernelSpec
+    host: HostSpec
+    num_gpus_per_node: PositiveInt | None = None
+    num_nodes: PositiveInt = 1
+
+    @property
+    def num_gpus(self) -> int | None:
+        """GPUs of the box, None if it takes what the layout needs."""
+        return None if self.num_gpus_per_node is None else self.num_gpus_per_node * self.num_nodes
+
+    def has_dtype(self, dtype: str) -> bool:
+        """True if the tensor cores compute in `dtype`."""
+        return dtype in self.gpu.peak_flops_per_s

@@ -1,0 +1,104 @@
+"""What the clients send: when requests arrive, how long prompts and outputs are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from simkv.spec.base import NonNegativeInt, PositiveFloat, PositiveInt, Spec
+
+
+class UniformLen(Spec):
+    """Integers between `min` and `max`, both included."""
+
+    min: PositiveInt
+    max: PositiveInt
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min: {self.min} is above max {self.max}")
+        return self
+
+
+class LognormalLen(Spec):
+    """Lognormal lengths by their median and 99th percentile, cut at `max` if given, at least 1."""
+
+    median: PositiveFloat
+    p99: PositiveFloat
+    max: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.p99 < self.median:
+            raise ValueError(f"p99: {self.p99:g} is below the median {self.median:g}")
+        return self
+
+
+class LengthSpec(Spec):
+    """A distribution of lengths in tokens: a number in the file means `fixed`."""
+
+    fixed: PositiveInt | None = None
+    uniform: UniformLen | None = None
+    lognormal: LognormalLen | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("expected exactly one of a number, uniform: {min, max} or lognormal: {median, p99}")
+        return self
+
+
+def _as_length(value: Any) -> Any:
+    return {"fixed": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Length = Annotated[LengthSpec, BeforeValidator(_as_length)]
+
+
+class WorkloadSpec(Spec):
+    """Requests of one run; names are those of ``vllm bench serve``.
+
+    arrival          ``poisson``, ``gamma`` (with `burstiness`), ``constant`` or ``inf`` (all at once)
+    max_concurrency  requests on their way at most; further ones wait at the client, first in first out
+    dataset_name     ``lengths``: `prompt_len` and `output_len`; ``random``: vLLM's random data set
+                     (`random_*`); ``azure``: the CSV of the Azure LLM inference trace 2023 at `dataset_path`
+    """
+
+    arrival: Literal["poisson", "gamma", "constant", "inf"] | None = None
+    request_rate: PositiveFloat | None = None
+    burstiness: PositiveFloat = 1.0
+    max_concurrency: PositiveInt | None = None
+    num_prompts: PositiveInt | None = None
+    dataset_name: Literal["lengths", "random", "azure"] = "lengths"
+    prompt_len: Length | None = None
+    output_len: Length | None = None
+    random_input_len: PositiveInt = 1024
+    random_output_len: PositiveInt = 128
+    random_range_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    random_prefix_len: NonNegativeInt = 0
+    dataset_path: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.dataset_name == "lengths" and (self.prompt_len is None or self.output_len is None):
+            raise ValueError("expected prompt_len and output_len (or dataset_name: random or azure)")
+        if self.dataset_name == "azure":
+            if self.dataset_path is None:
+                raise ValueError("dataset_path: expected the path of the trace, got nothing")
+            if self.arrival is not None or self.request_rate is not None:
+                raise ValueError("arrival: a trace brings its own arrival times; remove arrival and request_rate")
+        elif self.resolved_arrival != "inf" and self.request_rate is None:
+            raise ValueError(f"request_rate: expected requests per second for arrival {self.arrival}, got nothing")
+        return self
+
+    @property
+    def resolved_arrival(self) -> str:
+        """The arrival process; without one, poisson if there is a rate, else all at once."""
+        return self.arrival or ("poisson" if self.request_rate is not None else "inf")
+
+    @property
+    def resolved_num_prompts(self) -> int:
+        """Number of requests; 1,000 as in ``vllm bench serve`` if not given."""
+        return self.num_prompts or 1000
