@@ -62,17 +62,16 @@ class KVCacheManager:
         self._prefix_names = PrefixNames()
         self._runs: dict[int, TokenRuns] = {}
 
-    def add_request(self, request_id: int, prompt: Sequence[tuple[int, int]]) -> None:
-        """Make a request's prompt, as (start, length) segments, known to the prefix cache."""
+    def add_request(self, request_id: int, tokens: Sequence[tuple[int, int]]) -> None:
+        """Make a request's tokens known to the prefix cache, as (start, length) segments.
+
+        All it will ever have: the prompt, then the outputs to come. How many of them are known is read from
+        the request when it is looked at.
+        """
         if self.enable_prefix_caching:
             runs = self._runs[request_id] = TokenRuns(self._prefix_names)
-            for start, length in prompt:
+            for start, length in tokens:
                 runs.append(start, length)
-
-    def append_token(self, request_id: int, token: int) -> None:
-        """Make one output token known to the prefix cache."""
-        if self.enable_prefix_caching:
-            self._runs[request_id].append(token)
 
     def remove_request(self, request_id: int) -> None:
         """Forget a finished request's tokens; its blocks must have been freed."""
@@ -102,6 +101,8 @@ class KVCacheManager:
         """Return new blocks for a running request's next tokens, or None, changing nothing, if too few are free."""
         num_tokens = request.num_computed_tokens + num_new_tokens
         table = self._tables.setdefault(request.request_id, [])
+        if num_tokens < len(table) * self.block_size:
+            return []  # the last block has room, and does not become full: most decodes end here
         num_new_blocks = self._num_blocks(num_tokens) - len(table)
         if num_new_blocks > self.pool.num_free_blocks:
             return None

@@ -49,7 +49,7 @@ class TokenRuns:
         self._ends: list[int] = []  # position after the run's last token
         self._next_id: int | None = None
 
-    def append(self, start: int, length: int = 1) -> None:
+    def append(self, start: int, length: int) -> None:
         """Add the tokens ``start, start + 1, …``; consecutive ids prolong the last run, so runs are maximal."""
         if length == 0:
             return

@@ -25,8 +25,9 @@ class Request:
 
     __slots__ = (
         "arrival", "first_call_to_decode", "max_tokens", "num_batches_in_flight", "num_computed_tokens",
-        "num_output_placeholders", "num_output_tokens", "num_preemptions", "num_prompt_tokens", "num_tokens",
-        "output_start", "priority", "prompt", "request_id", "status", "stop_after",
+        "num_ever_computed_tokens", "num_output_placeholders", "num_output_tokens", "num_preemptions",
+        "num_prompt_tokens", "num_recomputed_tokens", "num_tokens", "output_start", "priority", "prompt",
+        "request_id", "status", "stop_after",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +55,8 @@ class Request:
         self.num_output_placeholders = 0  # tokens scheduled to be sampled, not yet known (async scheduling)
         self.num_batches_in_flight = 0
         self.num_preemptions = 0
+        self.num_ever_computed_tokens = 0  # kept up for preempted requests only
+        self.num_recomputed_tokens = 0
         self.first_call_to_decode = 0  # async pipelines: the call of schedule() from which it may run again
 
     @property

@@ -67,7 +67,8 @@ class Scheduler:
 
     def add_request(self, request: Request) -> None:
         """Queue a new request."""
-        self.kv.add_request(request.request_id, request.prompt)
+        outputs = (request.output_start, request.max_tokens)
+        self.kv.add_request(request.request_id, [*request.prompt, outputs])
         self.waiting.add(request)
 
     def has_requests(self) -> bool:
@@ -152,13 +153,16 @@ class Scheduler:
         self.running.remove(victim)
         self.kv.free(victim.request_id)
         victim.status = RequestStatus.PREEMPTED
+        victim.num_ever_computed_tokens = max(victim.num_ever_computed_tokens, victim.num_computed_tokens)
         victim.num_computed_tokens = 0
         victim.num_output_placeholders = 0
         victim.num_preemptions += 1
         self.waiting.put_back(victim)
         plan.preempted.append(victim)
 
-    def _admit_waiting(self, plan: StepPlan, batch: dict[Request, int], chunk_limit: int, budget: int) -> None:
+    def _admit_waiting(
+        self, plan: StepPlan, batch: dict[Request, int], chunk_limit: int, budget: int
+    ) -> None:
         """Admit from the head of the queue until budget, seats or blocks run out; the first to fail ends it."""
         while budget > 0 and len(self.running) < self.config.max_num_seqs:
             request = self._next_waiting()
@@ -208,13 +212,14 @@ class Scheduler:
                 request.num_output_placeholders += 1
                 request.first_call_to_decode = self._num_calls + self.config.pipeline_parallel_size
             request.num_batches_in_flight += 1
+            if context_len < request.num_ever_computed_tokens:
+                request.num_recomputed_tokens += min(computed, request.num_ever_computed_tokens) - context_len
             scheduled.append(Scheduled(request, num_tokens, samples))
             num_all_tokens += num_tokens
             if num_tokens == 1 and context_len > 0:
                 num_decodes += 1
                 decode_kv_tokens += computed
-                if computed > max_decode_context:
-                    max_decode_context = computed
+                max_decode_context = max(max_decode_context, computed)
             else:
                 prefills.append(PrefillChunk(num_tokens, context_len))
         plan.scheduled = scheduled
@@ -242,7 +247,12 @@ class Scheduler:
             request.num_batches_in_flight -= 1
             if request.status is RequestStatus.FINISHED or not samples:
                 continue  # a request that hit a stop token had one more step in flight: its token is discarded
-            self._append_token(request)
+            request.num_tokens += 1
+            request.num_output_tokens += 1
+            if request.num_output_placeholders > 0:
+                request.num_output_placeholders -= 1
+            if self.config.async_scheduling:
+                self._cache_late(request)
             if self._is_at_its_end(request):
                 finished.append(request)
                 self._finish(request)
@@ -250,18 +260,12 @@ class Scheduler:
             self.running = [r for r in self.running if r.status is not RequestStatus.FINISHED]
         return finished
 
-    def _append_token(self, request: Request) -> None:
-        """Make an output token known; when scheduling runs ahead, blocks it completes get their hash here."""
-        self.kv.append_token(request.request_id, request.output_start + request.num_output_tokens)
-        request.num_tokens += 1
-        request.num_output_tokens += 1
-        if request.num_output_placeholders > 0:
-            request.num_output_placeholders -= 1
+    def _cache_late(self, request: Request) -> None:
+        """When scheduling runs ahead of the tokens, a block may be completed by the token that just came."""
+        if self.kv.enable_prefix_caching and request.status is RequestStatus.RUNNING:
+            self.kv.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
 
     def _is_at_its_end(self, request: Request) -> bool:
-        if self.config.async_scheduling and request.status is RequestStatus.RUNNING:
-            if self.kv.enable_prefix_caching:
-                self.kv.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
         return (
             request.num_output_tokens >= request.max_tokens
             or request.num_tokens >= self.config.max_model_len
@@ -287,6 +291,9 @@ def build_scheduler(
     )
     largest_graph = 1024 if compute_capability.startswith("10.") else 512
     graphs = CudaGraphs(
-        engine.max_num_seqs, engine.max_num_batched_tokens, engine.enforce_eager, largest_allowed=largest_graph
+        engine.max_num_seqs,
+        engine.max_num_batched_tokens,
+        engine.enforce_eager,
+        largest_allowed=largest_graph,
     )
     return Scheduler(config, kv, graphs)

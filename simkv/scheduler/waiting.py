@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from simkv.scheduler.request import Request
@@ -82,4 +82,4 @@ def _urgency(request: Request) -> tuple[int, float, int]:
     return request.urgency
 
 
-WAITING_QUEUES = {"fcfs": FcfsQueue, "priority": PriorityQueue}
+WAITING_QUEUES: dict[str, Callable[[], WaitingQueue]] = {"fcfs": FcfsQueue, "priority": PriorityQueue}

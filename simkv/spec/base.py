@@ -18,8 +18,9 @@ class Spec(BaseModel):
         for name, change in changes.items():
             current = getattr(self, name, None)
             if isinstance(change, dict) and isinstance(current, Spec):
-                change = current.replace(**change)
-            fields[name] = change
+                fields[name] = current.replace(**change)
+            else:
+                fields[name] = change
         return type(self).model_validate(fields)
 
 

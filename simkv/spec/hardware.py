@@ -40,10 +40,19 @@ def _quantity_in(dimension: str, positive: bool = True) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = float(value)
             if value < 0 or (positive and value == 0):
-                raise ValueError(f"expected a {'positive' if positive else 'non-negative'} number, got {value:g}")
+                raise ValueError(
+                    f"expected a {'positive' if positive else 'non-negative'} number, got {value:g}"
+                )
         return {**raw, "value": value}
 
     return BeforeValidator(parse)
+
+
+def _int_keys(raw: Any) -> Any:
+    """Group sizes are numbers, whatever a YAML reader makes of keys."""
+    if not isinstance(raw, dict) or not raw or "value" in raw:
+        raise ValueError("wanted one quantity for each group size, such as {2: {value: 0.6, source: …}}")
+    return {int(key) if isinstance(key, str) and key.isdigit() else key: value for key, value in raw.items()}
 
 
 Bytes = Annotated[Quantity, _quantity_in("bytes")]
@@ -83,6 +92,7 @@ class PcieSpec(LinkSpec):
 
     generation: PositiveInt
     lanes: PositiveInt
+    has_peer_to_peer: bool = True  # consumer cards copy through host memory
     num_gpus_per_host_bridge: PositiveInt = 4
     num_sockets: PositiveInt = 2
 
@@ -105,6 +115,7 @@ class KernelSpec(Spec):
     """The few efficiencies of the step-time model; what each does is in ``docs/model.md``."""
 
     gemm_compute_efficiency: Fraction
+    gemm_fp8_compute_efficiency: Fraction | None = None  # of the fp8 peak; None = as in 16 bits
     gemm_memory_efficiency: Fraction
     gemm_tile_m: Count
     prefill_attention_efficiency: Fraction
@@ -116,7 +127,9 @@ class KernelSpec(Spec):
     all_reduce_small_s: Seconds  # floor of the custom kernel in a CUDA graph, 2 GPUs
     all_reduce_eager_s: Seconds  # what launching it without a graph adds
     nccl_small_s: Seconds  # floor of NCCL, 2 GPUs
-    collective_bandwidth_efficiency: Fraction
+    nccl_hop_s: Seconds  # what each further hop of a ring adds
+    # share of a link's bandwidth that a large collective reaches, by group size
+    collective_bandwidth_efficiency: Annotated[dict[int, Fraction], BeforeValidator(_int_keys)]
 
 
 class HostSpec(Spec):
@@ -150,3 +163,9 @@ class HardwareSpec(Spec):
     def has_dtype(self, dtype: str) -> bool:
         """True if the tensor cores compute in `dtype`."""
         return dtype in self.gpu.peak_flops_per_s
+
+    def collective_efficiency(self, num_ranks: int) -> float:
+        """The share of a link's bandwidth that a group reaches: that of the next larger group on record."""
+        by_size = self.kernels.collective_bandwidth_efficiency
+        sizes = sorted(by_size)
+        return by_size[next((size for size in sizes if size >= num_ranks), sizes[-1])].value

@@ -91,8 +91,15 @@ class ModelSpec(Spec):
                 f"num_key_value_heads: {self.num_key_value_heads} does not divide "
                 f"num_attention_heads {self.num_attention_heads}"
             )
+        latent = (self.qk_nope_head_dim, self.qk_rope_head_dim, self.v_head_dim)
+        if self.is_mla and None in latent:
+            raise ValueError(
+                "kv_lora_rank: needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim beside it"
+            )
         if self.layer_types and len(self.layer_types) != self.num_hidden_layers:
-            raise ValueError(f"layer_types: wanted {self.num_hidden_layers} entries, got {len(self.layer_types)}")
+            raise ValueError(
+                f"layer_types: wanted {self.num_hidden_layers} entries, got {len(self.layer_types)}"
+            )
         return self
 
     @property
@@ -137,17 +144,23 @@ class ModelSpec(Spec):
         if not self.is_moe or layer < self.first_k_dense_replace:
             biases = (self.intermediate_size * (matrices - 1) + self.hidden_size) * self.mlp_bias
             return matrices * self.hidden_size * self.intermediate_size + biases
-        expert = matrices * self.hidden_size * (self.moe_intermediate_size or self.intermediate_size)
+        width = self.moe_intermediate_size or self.intermediate_size
+        # gpt-oss: with mlp_bias the experts and the router have biases too
+        expert = matrices * self.hidden_size * width
+        expert += (width * (matrices - 1) + self.hidden_size) * self.mlp_bias
+        router = (self.hidden_size + self.mlp_bias) * self.num_experts
         if self.shared_expert_intermediate_size is not None:
-            shared = matrices * self.hidden_size * self.shared_expert_intermediate_size
+            # Qwen: the shared expert has a gate of its own
+            shared = self.hidden_size * (matrices * self.shared_expert_intermediate_size + 1)
         else:
             shared = self.num_shared_experts * expert
-        return self.num_experts * expert + shared + self.hidden_size * self.num_experts
+        return self.num_experts * expert + shared + router
 
     @property
     def num_norm_parameters_per_layer(self) -> int:
-        """Weights of one layer's norms, which every rank holds whole."""
-        return 2 * self.hidden_size + 2 * self.head_dim * self.has_qk_norm
+        """Weights of one layer's norms, which every rank holds whole (Gemma's two further ones left out)."""
+        latent = (self.kv_lora_rank or 0) + (self.q_lora_rank or 0)
+        return 2 * self.hidden_size + 2 * self.head_dim * self.has_qk_norm + latent
 
     @property
     def num_embedding_parameters(self) -> int:

@@ -33,7 +33,9 @@ class ParallelSpec(Spec):
         return self.num_gpus_per_replica * self.data_parallel_size
 
 
-def split_layers(num_layers: int, num_stages: int, vllm_version: tuple[int, int] = (0, 32)) -> tuple[int, ...]:
+def split_layers(
+    num_layers: int, num_stages: int, vllm_version: tuple[int, int] = (0, 32)
+) -> tuple[int, ...]:
     """Return the layers of each pipeline stage.
 
     Each stage gets ``num_layers // num_stages``. Up to vLLM 0.32 (`get_pp_indices`) each layer left over goes

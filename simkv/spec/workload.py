@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -45,8 +46,10 @@ class LengthSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if len(self.model_fields_set) != 1:
-            raise ValueError("expected exactly one of a number, uniform: {min, max} or lognormal: {median, p99}")
+        if sum(given is not None for given in (self.fixed, self.uniform, self.lognormal)) != 1:
+            raise ValueError(
+                "expected exactly one of a number, uniform: {min, max} or lognormal: {median, p99}"
+            )
         return self
 
 
@@ -88,15 +91,32 @@ class WorkloadSpec(Spec):
             if self.dataset_path is None:
                 raise ValueError("dataset_path: expected the path of the trace, got nothing")
             if self.arrival is not None or self.request_rate is not None:
-                raise ValueError("arrival: a trace brings its own arrival times; remove arrival and request_rate")
+                raise ValueError(
+                    "arrival: a trace brings its own arrival times; remove arrival and request_rate"
+                )
         elif self.resolved_arrival != "inf" and self.request_rate is None:
-            raise ValueError(f"request_rate: expected requests per second for arrival {self.arrival}, got nothing")
+            raise ValueError(
+                f"request_rate: expected requests per second for arrival {self.arrival}, got nothing"
+            )
+        if self.burstiness != 1 and self.arrival not in (None, "gamma"):
+            raise ValueError(f"burstiness: only arrival: gamma has it; remove it or arrival: {self.arrival}")
+        if self.dataset_name == "random":
+            shortest = floor(self.random_input_len * (1 - self.random_range_ratio))
+            if shortest + self.random_prefix_len < 1:
+                raise ValueError(
+                    f"random_input_len: with random_range_ratio {self.random_range_ratio:g} the shortest "
+                    "prompt has 0 tokens; raise random_input_len or random_prefix_len, or lower the ratio"
+                )
         return self
 
     @property
     def resolved_arrival(self) -> str:
-        """The arrival process; without one, poisson if there is a rate, else all at once."""
-        return self.arrival or ("poisson" if self.request_rate is not None else "inf")
+        """The arrival process; without one, as ``vllm bench serve``: all at once unless there is a rate."""
+        if self.arrival is not None:
+            return self.arrival
+        if self.request_rate is None:
+            return "inf"
+        return "poisson" if self.burstiness == 1 else "gamma"
 
     @property
     def resolved_num_prompts(self) -> int:

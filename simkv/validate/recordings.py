@@ -65,7 +65,9 @@ def read_recording(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise TraceError(f"{path}: wanted a recording in JSON, got text that is not JSON ({error})") from None
     if not isinstance(recording, dict):
-        raise TraceError(f"{path}: wanted an object with config, requests and steps, got {type(recording).__name__}")
+        raise TraceError(
+            f"{path}: wanted an object with config, requests and steps, got {type(recording).__name__}"
+        )
     faults = [
         f"{path}: {key}: wanted {kind.__name__}, got {type(recording.get(key)).__name__}"
         for key, kind in (("config", dict), ("requests", list), ("steps", list), ("out_base", int))
@@ -73,7 +75,9 @@ def read_recording(path: Path) -> dict[str, Any]:
     ]
     if not faults:
         faults = [
-            f"{path}: config.{key}: missing" for key in (*_SCHEDULER_KEYS, *_KV_KEYS) if key not in recording["config"]
+            f"{path}: config.{key}: missing"
+            for key in (*_SCHEDULER_KEYS, *_KV_KEYS)
+            if key not in recording["config"]
         ]
     if faults:
         raise TraceError(faults)
@@ -175,7 +179,10 @@ class Replay:
             noted |= self._note_plan(plan)
         noted["retired"] = None
         is_filling = len(queue) < self.config.max_concurrent_batches
-        if not (is_filling and plan is not None and (plan.scheduled or self.scheduler.has_requests())) and queue:
+        if (
+            not (is_filling and plan is not None and (plan.scheduled or self.scheduler.has_requests()))
+            and queue
+        ):
             retired_step, retired = queue.popleft()
             discarded = [
                 s.request.request_id for s in retired.scheduled if s.request.status is RequestStatus.FINISHED

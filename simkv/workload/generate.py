@@ -1,7 +1,7 @@
 """From a `WorkloadSpec` and a seed to the requests of a run.
 
-Fresh tokens: a prompt that shares nothing takes the next free range of an unbounded integer axis, and so do its
-outputs, so no two ranges overlap. (`random_dataset` lays out its axis itself: its prompts may share.)
+Fresh tokens: a prompt that shares nothing takes the next free range of an unbounded integer axis, and so do
+its outputs, so no two ranges overlap. (`random_dataset` lays out its axis itself: its prompts may share.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fresh_requests(
     arrivals_ns: Sequence[int], prompt_lens: Sequence[int], output_lens: Sequence[int]
 ) -> list[RequestSpec]:
     """Return requests that share nothing, from columns of equal length (ns, tokens, tokens)."""
-    requests = []
+    requests: list[RequestSpec] = []
     next_token = 0
     for arrival_ns, prompt_len, output_len in zip(arrivals_ns, prompt_lens, output_lens, strict=True):
         prompt = (Segment(next_token, prompt_len),)

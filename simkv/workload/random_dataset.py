@@ -28,8 +28,8 @@ class RandomLengths(NamedTuple):
 def draw_random_lengths(workload: WorkloadSpec, n: int, vocab_size: int, seed: int) -> RandomLengths:
     """Draw lengths and offsets in vLLM's order from numpy's ``default_rng(seed)``.
 
-    Input lengths are uniform in ``[floor(len · (1 − ratio)), ceil(len · (1 + ratio))]``, both included, output
-    lengths likewise but at least 1, offsets uniform in ``[0, vocab_size)``. Lengths do not depend on
+    Input lengths are uniform in ``[floor(len · (1 − ratio)), ceil(len · (1 + ratio))]``, both included,
+    output lengths likewise but at least 1, offsets uniform in ``[0, vocab_size)``. Lengths do not depend on
     `vocab_size`; a seed gives the lengths of ``vllm bench serve --seed``.
     """
     rng = np.random.default_rng(seed)
@@ -50,8 +50,8 @@ def random_requests(
 
     The token axis: bodies are true token ids in ``[0, vocab_size)``, request `i` counting up from
     ``offset + i`` and wrapping around, so two prompts agree exactly where vLLM's do; the prefix shared by all
-    lies above, in ``[vocab_size, vocab_size + random_prefix_len)``; then come the outputs, each a range of its
-    own.
+    lies above, in ``[vocab_size, vocab_size + random_prefix_len)``; then come the outputs, each a range of
+    its own.
     """
     draws = draw_random_lengths(workload, len(arrivals_ns), vocab_size, seed)
     prefix_len = workload.random_prefix_len

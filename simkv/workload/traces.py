@@ -6,7 +6,7 @@ import csv
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -22,7 +22,7 @@ _LAYOUTS = f"{','.join(_TIMESTAMP_COLUMNS)} or {','.join(_SECONDS_COLUMNS)}"
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", flags=re.ASCII
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TraceRow(NamedTuple):
@@ -56,8 +56,8 @@ def read_azure(path: Path, max_rows: int | None = None) -> list[TraceRow]:
 
     Two column layouts are known; other columns may stand beside them:
 
-    * ``TIMESTAMP,ContextTokens,GeneratedTokens``: as published in AzurePublicDataset (2023 and 2024), times of
-      day with up to 9 decimals; the first request becomes time 0.
+    * ``TIMESTAMP,ContextTokens,GeneratedTokens``: as published in AzurePublicDataset (2023 and 2024), date
+      and time with up to 9 decimals; the first request becomes time 0.
     * ``arrived_at,num_prefill_tokens,num_decode_tokens``: as prepared by Vidur, seconds, kept as given.
 
     Raises `TraceError` with a line per fault, the first 20 of them: a file that is missing, empty or not
@@ -79,6 +79,7 @@ def _read_rows(file: BinaryIO, faults: _Faults, max_rows: int | None) -> list[Tr
     """Return the rows that are right and add the others to `faults`."""
     reader = csv.reader(_decoded(file), strict=True)
     rows: list[TraceRow] = []
+    columns = None
     try:
         header = [name.strip() for name in next(reader, [])]
         columns = _layout(header, faults)
@@ -124,7 +125,7 @@ def _layout(header: Sequence[str], faults: _Faults) -> tuple[str, str, str] | No
     for columns in (_TIMESTAMP_COLUMNS, _SECONDS_COLUMNS):
         if set(columns) <= set(header):
             return columns
-    faults.add(1, "header", _LAYOUTS, ",".join(header))
+    faults.add(1, "header", _LAYOUTS, _shown(",".join(header), limit=200))
     return None
 
 
@@ -167,8 +168,8 @@ def _row_parser(
     return parse_row
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "…") if text.strip() else "nothing"
+def _shown(text: str, limit: int = 40) -> str:
+    return repr(text if len(text) <= limit else text[:limit] + "…") if text.strip() else "nothing"
 
 
 def _num_tokens(text: str) -> int | None:

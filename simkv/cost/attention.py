@@ -1,0 +1,63 @@
+"""Attention of one layer on one rank: chunks over their context, and decodes over theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import hypot
+
+from simkv.cost.tally import Kernel, roofline
+from simkv.spec.hardware import HardwareSpec
+from simkv.step import PrefillChunk
+
+
+class AttentionCost:
+    """Times one layer's attention with `num_heads` query and `num_kv_heads` KV heads on a rank."""
+
+    def __init__(
+        self,
+        hardware: HardwareSpec,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: str,
+        kv_dtype_bytes: float,
+    ):
+        gpu, kernels = hardware.gpu, hardware.kernels
+        peak = gpu.peak_flops_per_s[dtype].value  # type: ignore[index]
+        bandwidth = gpu.hbm_bandwidth_bytes_per_s.value
+        self._kv_bytes_per_token = 2 * num_kv_heads * head_dim * kv_dtype_bytes
+        self._flops_per_pair = 4 * num_heads * head_dim  # query × key and weight × value, 2 FLOPs each
+        self._prefill_flops_per_s = peak * kernels.prefill_attention_efficiency.value
+        self._half_length = kernels.prefill_attention_half_length_tokens.value
+        self._bytes_per_s = bandwidth * kernels.decode_attention_memory_efficiency.value
+        self._decode_floor_s = kernels.decode_attention_floor_s.value
+        self._decode_per_token_s = kernels.decode_attention_per_token_s.value
+        self._launch_s = gpu.kernel_launch_s.value
+
+    def prefill(self, chunks: Sequence[PrefillChunk]) -> Kernel:
+        """Time of all prefill chunks of a batch.
+
+        A chunk of c tokens over a context of p computes c·p + c²/2 query-key pairs. Short chunks do not fill
+        the GPU: pairs are worth (1 + h/c) times their FLOPs, h being the chunk at half efficiency. KV of
+        context and chunk is read once.
+        """
+        half = self._half_length
+        pairs = sum((c + half) * (p + c / 2) for c, p in chunks)
+        kv_bytes = sum(c + p for c, p in chunks) * self._kv_bytes_per_token
+        return roofline(
+            pairs * self._flops_per_pair / self._prefill_flops_per_s,
+            kv_bytes / self._bytes_per_s,
+            self._launch_s,
+        )
+
+    def decode(self, decode_kv_tokens: int, max_decode_context: int) -> Kernel:
+        """Time of all decodes of a batch, which attend to `decode_kv_tokens` tokens in sum.
+
+        KV bytes over bandwidth, or the longest sequence's own serial time, whichever is longer (smoothly, as
+        the root of the sum of squares), above a floor. Form: fitted to vLLM's decode kernels on an H100 for
+        ``aiconfigurator-core`` 0.12.0.
+        """
+        memory_s = decode_kv_tokens * self._kv_bytes_per_token / self._bytes_per_s
+        compute_s = decode_kv_tokens * self._flops_per_pair / self._prefill_flops_per_s
+        serial_s = max_decode_context * self._decode_per_token_s
+        return roofline(compute_s, hypot(memory_s, serial_s), self._decode_floor_s)

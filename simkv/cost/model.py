@@ -1,0 +1,207 @@
+"""The step-time model of a dense transformer under tensor and pipeline parallelism.
+
+For each stage: its layers' QKV, output, gate-up and down products, attention, elementwise traffic and
+all-reduces; the embedding on the first stage; the head and the sampler on the last.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from simkv.cost.attention import AttentionCost
+from simkv.cost.collectives import Collectives, send_recv_s
+from simkv.cost.gemm import elementwise, gemm
+from simkv.cost.tally import Kernel, Side, Tally
+from simkv.errors import InfeasibleError
+from simkv.spec.hardware import HardwareSpec
+from simkv.spec.model import ModelSpec
+from simkv.spec.scenario import Scenario
+from simkv.step import GraphMode, StepShape, StepTime
+from simkv.units import ceil_div
+
+# vLLM's sampler works in fp32 and passes over the logits about three times (copy, softmax, sample).
+_SAMPLER_BYTES_PER_LOGIT = 3 * 4.0
+
+
+def quantized_compute_dtype(model: ModelSpec, hardware: HardwareSpec) -> str:
+    """The dtype in which the linear layers multiply: fp8 and int8 only where the tensor cores have them."""
+    method = model.quantization.method if model.quantization else None
+    wanted = {"fp8": "fp8", "w8a8": "int8"}.get(method or "", model.dtype)
+    return wanted if hardware.has_dtype(wanted) else model.dtype
+
+
+class CostModel:
+    """Times batches for one scenario; every answer is a pure function of the shape.
+
+    Raises InfeasibleError for models whose step time is not modelled (experts, latent attention, hybrids).
+    """
+
+    def __init__(self, scenario: Scenario):
+        model, hardware, parallel = scenario.model, scenario.hardware, scenario.parallel
+        engine = scenario.resolved_engine
+        refuse_unmodelled(model)
+        self.model, self.hardware = model, hardware
+        self.tp = tp = parallel.tensor_parallel_size
+        self.layers_per_stage = scenario.layers_per_stage
+        self._compute_dtype = quantized_compute_dtype(model, hardware)
+        quantization = model.quantization
+        self._weight_bytes = quantization.bytes_per_weight if quantization else model.dtype_bytes
+        self._q_size = model.num_attention_heads // tp * model.head_dim
+        self._kv_size = max(1, model.num_key_value_heads // tp) * model.head_dim
+        self._mlp_size = ceil_div(model.intermediate_size, tp)
+        self._vocab_size = ceil_div(model.vocab_size, tp)
+        self._attention = AttentionCost(
+            hardware,
+            model.num_attention_heads // tp,
+            max(1, model.num_key_value_heads // tp),
+            model.head_dim,
+            model.dtype,
+            engine.kv_cache_dtype_bytes,
+        )
+        gpus_per_node = hardware.num_gpus_per_node or parallel.num_gpus
+        self._group = Collectives(hardware, tp, gpus_per_node, engine.disable_custom_all_reduce)
+        # Stage s lies on GPUs s·tp … (s+1)·tp - 1 of the replica.
+        self._crosses_nodes = tuple(
+            (stage * tp) // gpus_per_node != ((stage + 1) * tp) // gpus_per_node
+            for stage in range(len(self.layers_per_stage) - 1)
+        )
+        self._linear_of_layer = lru_cache(maxsize=4096)(self._linear_of_layer_uncached)
+        self._head = lru_cache(maxsize=4096)(self._head_uncached)
+
+    def stage_times(self, shape: StepShape) -> tuple[StepTime, ...]:
+        """Return the time of a batch on each pipeline stage; an empty batch costs nothing."""
+        last = len(self.layers_per_stage) - 1
+        if shape.is_empty:
+            return (StepTime(),) * (last + 1)
+        layer = Tally()
+        in_graph = shape.graph_mode is not GraphMode.NONE
+        layer.add_tally(self._linear_of_layer(shape.num_padded_tokens, in_graph))
+        if shape.prefills:
+            layer.add(self._attention.prefill(shape.prefills))
+        if shape.num_decodes:
+            layer.add(self._attention.decode(shape.decode_kv_tokens, shape.max_decode_context))
+        times = []
+        for stage, num_layers in enumerate(self.layers_per_stage):
+            tally = Tally()
+            tally.add_tally(layer, num_layers)
+            if stage == 0:
+                tally.add(self._embedding(shape.num_padded_tokens))
+                tally.add(self._group.all_reduce(self._hidden_bytes(shape.num_padded_tokens), in_graph))
+            if stage == last:
+                tally.add_tally(self._head(shape.num_sampled))
+            if not in_graph:
+                self._add_launches(tally, num_layers)
+            times.append(tally.step_time())
+        return tuple(times)
+
+    def transfers_s(self, shape: StepShape) -> tuple[float, ...]:
+        """Return the seconds from each stage to the next.
+
+        Hidden states and residual, padded rows × hidden size each; every rank sends its 1/tp to its
+        counterpart, which gathers the rest from its group.
+        """
+        num_bytes = 2 * self._hidden_bytes(shape.num_padded_tokens)
+        if shape.is_empty or not self._crosses_nodes:
+            return (0.0,) * len(self._crosses_nodes)
+        gather_s = self._group.all_gather(num_bytes).seconds
+        return tuple(
+            gather_s + send_recv_s(self.hardware, num_bytes / self.tp, crosses)
+            for crosses in self._crosses_nodes
+        )
+
+    def host_s(self, shape: StepShape) -> float:
+        """Return the seconds of CPU work of a batch: a fixed part, one a sequence, one a new block."""
+        if shape.is_empty:
+            return 0.0
+        host = self.hardware.host
+        return (
+            host.step_s.value
+            + host.per_sequence_s.value * shape.num_requests
+            + host.per_new_block_s.value * shape.num_new_blocks
+        )
+
+    def step_time(self, shape: StepShape) -> StepTime:
+        """Return everything a batch takes from `schedule` to its tokens, with an otherwise empty pipeline."""
+        tally = Tally()
+        for time in self.stage_times(shape):
+            stage = Tally()
+            stage.by_side = [time.compute_s, time.memory_s, time.comm_s, time.host_s]
+            stage.by_provenance = [
+                time.measured_input_s,
+                time.interpolated_input_s,
+                time.extrapolated_input_s,
+                time.assumed_input_s,
+            ]
+            tally.add_tally(stage)
+        tally.add(Kernel(sum(self.transfers_s(shape)), Side.COMM))
+        tally.add(Kernel(self.host_s(shape), Side.HOST))
+        return tally.step_time()
+
+    def _hidden_bytes(self, num_rows: int) -> float:
+        return num_rows * self.model.hidden_size * self.model.dtype_bytes
+
+    def _linear_of_layer_uncached(self, num_rows: int, in_graph: bool) -> Tally:
+        """All of one layer but attention, for `num_rows` rows."""
+        model, hidden = self.model, self.model.hidden_size
+        up_matrices = 2 if model.has_gated_mlp else 1
+        tally = Tally()
+        for n, k in (
+            (self._q_size + 2 * self._kv_size, hidden),
+            (hidden, self._q_size),
+            (up_matrices * self._mlp_size, hidden),
+            (hidden, self._mlp_size),
+        ):
+            tally.add(
+                gemm(
+                    self.hardware, num_rows, n, k, self._compute_dtype, self._weight_bytes, model.dtype_bytes
+                )
+            )
+        row_bytes = num_rows * model.dtype_bytes
+        # Two norms fused with the residual read and write both; rope and the cache write touch q, k, v twice;
+        # the activation reads gate and up and writes their product.
+        tally.add(elementwise(self.hardware, 4 * row_bytes * hidden), 2)
+        tally.add(elementwise(self.hardware, 2 * row_bytes * (self._q_size + 2 * self._kv_size)), 2)
+        tally.add(elementwise(self.hardware, row_bytes * (up_matrices + 1) * self._mlp_size))
+        tally.add(self._group.all_reduce(self._hidden_bytes(num_rows), in_graph), 2)
+        return tally
+
+    def _embedding(self, num_rows: int) -> Kernel:
+        return elementwise(self.hardware, 2 * self._hidden_bytes(num_rows))
+
+    def _head_uncached(self, num_rows: int) -> Tally:
+        """Final norm, LM head (never quantised), gathering the logits, sampling."""
+        model = self.model
+        tally = Tally()
+        tally.add(elementwise(self.hardware, 4 * self._hidden_bytes(num_rows)))
+        tally.add(
+            gemm(
+                self.hardware,
+                num_rows,
+                self._vocab_size,
+                model.hidden_size,
+                model.dtype,
+                model.dtype_bytes,
+                model.dtype_bytes,
+            )
+        )
+        tally.add(self._group.all_gather(num_rows * model.vocab_size * model.dtype_bytes))
+        tally.add(elementwise(self.hardware, num_rows * model.vocab_size * _SAMPLER_BYTES_PER_LOGIT))
+        return tally
+
+    def _add_launches(self, tally: Tally, num_layers: int) -> None:
+        """Without a CUDA graph the GPU waits whenever the CPU launches kernels more slowly than it runs them."""
+        share = num_layers / self.model.num_hidden_layers
+        exposed_s = self.hardware.host.eager_step_s.value * share - tally.total_s
+        if exposed_s > 0:
+            tally.add(Kernel(exposed_s, Side.HOST))
+
+
+def refuse_unmodelled(model: ModelSpec) -> None:
+    """Raise InfeasibleError if this model's step time is not modelled; its memory is (``simkv plan``)."""
+    kind = "mixture-of-experts" if model.is_moe else "latent-attention (MLA)" if model.is_mla else None
+    kind = kind or ("hybrid-attention" if model.is_hybrid else None)
+    if kind is not None:
+        raise InfeasibleError(
+            f"model: {model.name} is a {kind} model, whose step time is not modelled",
+            ["'simkv plan', which answers for its memory", "a dense model"],
+        )

@@ -1,0 +1,1 @@
+"""The only place where time passes: SimPy replicas, pipelines and clients."""

@@ -1,0 +1,153 @@
+"""One engine: schedules, issues batches into its pipeline, and takes in their tokens."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Generator
+from typing import NamedTuple, Protocol
+
+import simpy
+
+from simkv.engine.clock import Clock
+from simkv.engine.pipeline import Pipeline
+from simkv.errors import SimkvError
+from simkv.results.log import RequestOutcome, RequestRecord, RunLog
+from simkv.scheduler import Request, Scheduler
+from simkv.step import StepPlan, StepShape, StepTime
+from simkv.units import to_ns
+
+
+class StepCost(Protocol):
+    """What the engine asks of a cost model."""
+
+    def stage_times(self, shape: StepShape) -> tuple[StepTime, ...]:
+        """Return the time of a batch on each pipeline stage."""
+
+    def transfers_s(self, shape: StepShape) -> tuple[float, ...]:
+        """Return the seconds from each stage to the next."""
+
+    def host_s(self, shape: StepShape) -> float:
+        """Return the seconds of CPU work before the first stage can begin."""
+
+
+class Batch(NamedTuple):
+    """A batch in flight; `step` is its row in the log, None for an empty one."""
+
+    plan: StepPlan
+    step: int | None
+    end_ns: int
+
+
+class Replica:
+    """A scheduler and a pipeline under one SimPy process.
+
+    on_finish   called with each request that finished, when its last token is known
+    audit       called after every change of the scheduler's state (``--check``)
+    """
+
+    def __init__(
+        self,
+        env: Clock,
+        index: int,
+        scheduler: Scheduler,
+        cost: StepCost,
+        log: RunLog,
+        records: dict[int, RequestRecord],
+        on_finish: Callable[[Request], None],
+        audit: Callable[[StepPlan, list[Request] | None], None] | None = None,
+    ):
+        self.env = env
+        self.index = index
+        self.scheduler = scheduler
+        self.cost = cost
+        self.log = log
+        self.records = records
+        self.on_finish = on_finish
+        self.audit = audit
+        self.pipeline = Pipeline(log.num_stages)
+        self._work_arrived = env.event()
+        env.process(self.run())
+
+    def submit(self, request: Request) -> None:
+        """Take in a request; an idle engine wakes up."""
+        self.scheduler.add_request(request)
+        if not self._work_arrived.triggered:
+            self._work_arrived.succeed()
+
+    def run(self) -> Generator[simpy.Event, None, None]:
+        """Keep up to `max_concurrent_batches` batches in flight; await the oldest when no more may be issued."""
+        max_concurrent_batches = self.scheduler.config.max_concurrent_batches
+        in_flight: deque[Batch] = deque()
+        while True:
+            if not in_flight and not self.scheduler.has_requests():
+                self._work_arrived = self.env.event()
+                yield self._work_arrived
+            if self.scheduler.has_requests():
+                plan = self.scheduler.schedule()
+                host_ns = self._issue(plan, in_flight)
+                if len(in_flight) < max_concurrent_batches and (
+                    plan.scheduled or self.scheduler.has_requests()
+                ):
+                    if host_ns:
+                        yield self.env.timeout(host_ns)
+                    continue
+            batch = in_flight.popleft()
+            if batch.end_ns > self.env.now_ns:
+                yield self.env.until_ns(batch.end_ns)
+            self._take_in(batch)
+
+    def _issue(self, plan: StepPlan, in_flight: deque[Batch]) -> int:
+        """Send a batch into the pipeline; return the host time it took, during which the GPUs may be busy."""
+        now_ns = self.env.now_ns
+        if self.audit is not None:
+            self.audit(plan, None)
+        if plan.is_empty:
+            if not plan.preempted and not any(batch.plan.scheduled for batch in in_flight):
+                raise SimkvError(
+                    f"replica {self.index} is stuck at {now_ns} ns: {plan.num_running} requests are running and "
+                    f"{plan.num_waiting} waiting, {plan.num_free_blocks} blocks are free, and none can be scheduled"
+                )
+            in_flight.append(Batch(plan, None, now_ns))
+            return 0
+        times = self.cost.stage_times(plan.shape)
+        host_ns = to_ns(self.cost.host_s(plan.shape))
+        transfers_ns = [to_ns(seconds) for seconds in self.cost.transfers_s(plan.shape)]
+        runs = self.pipeline.issue(now_ns + host_ns, [to_ns(time.total_s) for time in times], transfers_ns)
+        step = self.log.step(self.index, now_ns, host_ns, runs[0].start_ns, runs[-1].end_ns, plan)
+        for stage, (run, time) in enumerate(zip(runs, times, strict=True)):
+            self.log.stage(step, stage, run.start_ns, run.end_ns, time)
+        for request in plan.new:
+            record = self.records[request.request_id]
+            record.first_scheduled_ns = now_ns
+            record.num_cached_tokens = plan.hits[request.request_id]
+        in_flight.append(Batch(plan, step, runs[-1].end_ns))
+        return host_ns
+
+    def _take_in(self, batch: Batch) -> None:
+        """Hand a finished batch's tokens to the scheduler and note when each came."""
+        finished = self.scheduler.update_from_output(batch.plan)
+        if self.audit is not None:
+            self.audit(batch.plan, finished)
+        if batch.step is None:
+            return
+        now_ns = self.env.now_ns
+        gaps: Counter[int] = Counter()
+        for request, _, samples in batch.plan.scheduled:
+            record = self.records[request.request_id]
+            if not samples or record.finished_ns is not None:
+                continue
+            if record.last_token_ns is None:
+                record.first_token_ns = now_ns
+            else:
+                gaps[now_ns - record.last_token_ns] += 1
+            record.last_token_ns = now_ns
+        for gap_ns, num_tokens in gaps.items():
+            self.log.itls.append(batch.step, gap_ns, num_tokens)
+        for request in finished:
+            record = self.records[request.request_id]
+            record.finished_ns = now_ns
+            record.num_output_tokens = request.num_output_tokens
+            record.num_preemptions = request.num_preemptions
+            record.num_recomputed_tokens = request.num_recomputed_tokens
+            record.outcome = RequestOutcome.FINISHED
+            self.on_finish(request)

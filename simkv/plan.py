@@ -1,0 +1,160 @@
+"""``simkv plan``: does it fit, and how much? Answers from the ledger alone, without simulating."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simkv.errors import InfeasibleError
+from simkv.kv.budget import MemoryLedger, memory_ledger
+from simkv.spec.checks import layout, scenario_faults, scenario_warnings
+from simkv.spec.scenario import Scenario
+from simkv.units import GIB
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The memory ledger of a scenario and what it means for its user; `print(plan)` is the answer."""
+
+    scenario: Scenario
+    ledger: MemoryLedger
+    refusal: str | None
+    remedies: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """True if vLLM would start."""
+        return self.refusal is None
+
+    def require(self) -> None:
+        """Raise InfeasibleError if the configuration would not start."""
+        if self.refusal is not None:
+            raise InfeasibleError(self.refusal, self.remedies)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data, for JSON and the result folder."""
+        ledger = self.ledger
+        return {
+            "model": self.scenario.model.name,
+            "hardware": self.scenario.hardware.name,
+            "layout": layout(self.scenario),
+            "fits": self.fits,
+            "refusal": self.refusal,
+            "remedies": list(self.remedies),
+            "warnings": list(self.warnings),
+            "num_gpu_blocks": ledger.num_gpu_blocks,
+            "kv_tokens": ledger.kv_tokens,
+            "max_concurrency": ledger.max_concurrency,
+            "max_model_len": ledger.max_model_len,
+            "block_size": ledger.block_size,
+            "binding_stage": ledger.binding_stage,
+            "ranks": [
+                {
+                    "stage": rank.stage,
+                    "num_layers": rank.num_layers,
+                    "total_bytes": rank.total_bytes,
+                    "requested_bytes": rank.requested_bytes,
+                    "weights_bytes": rank.weights_bytes,
+                    "activation_bytes": rank.activation_bytes,
+                    "non_torch_bytes": rank.non_torch_bytes,
+                    "graph_bytes": rank.graph_bytes,
+                    "deducts_graphs": rank.deducts_graphs,
+                    "kv_bytes": rank.kv_bytes,
+                    "num_gpu_blocks": rank.num_gpu_blocks,
+                }
+                for rank in ledger.ranks
+            ],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        scenario, engine = self.scenario, self.scenario.resolved_engine
+        yield (
+            f"{scenario.model.name} on {scenario.hardware.name}, {layout(scenario)}, "
+            f"vLLM {engine.vllm_version}, gpu_memory_utilization {engine.gpu_memory_utilization:g}, "
+            f"KV in {engine.kv_cache_dtype}"
+        )
+        yield ""
+        yield from format_ledger(self.as_dict())
+        if self.refusal is not None:
+            yield ""
+            yield f"Does not start: {self.refusal}."
+            for remedy in self.remedies:
+                yield f"  try {remedy}"
+        for warning in self.warnings:
+            yield f"Warning: {warning}."
+
+
+def format_ledger(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield `Plan.as_dict`'s memory ledger as lines of text, GiB per GPU of each stage."""
+    titles = ("layers", "budget", "weights", "activation", "non-torch", "graphs", "KV", "blocks")
+    yield f"{'GiB per GPU':<12}" + "".join(f"{title:>11}" for title in titles)
+    ranks = answer["ranks"]
+    for rank in ranks:
+        cells = [f"{rank['num_layers']}"]
+        for key in ("requested", "weights", "activation", "non_torch", "graph", "kv"):
+            cells.append(f"{rank[key + '_bytes'] / GIB:.2f}")
+        if not rank["deducts_graphs"]:
+            cells[5] += "*"
+        cells.append(f"{rank['num_gpu_blocks']:,}")
+        yield f"{'stage ' + str(rank['stage']):<12}" + "".join(f"{cell:>11}" for cell in cells)
+    if not ranks[0]["deducts_graphs"]:
+        yield "* on top of the budget in this version"
+    if answer["fits"]:
+        yield ""
+        yield (
+            f"GPU KV cache size: {answer['kv_tokens']:,} tokens "
+            f"({answer['num_gpu_blocks']:,} blocks of {answer['block_size']})"
+        )
+        yield (
+            f"Maximum concurrency for {answer['max_model_len']:,} tokens per request: "
+            f"{answer['max_concurrency']:.2f}x"
+        )
+        if len(ranks) > 1:
+            yield f"Stage {answer['binding_stage']} binds: its GPUs hold the fewest blocks."
+
+
+def plan(scenario: Scenario) -> Plan:
+    """Return the memory ledger of a scenario, or why it would not start and what would help."""
+    ledger = memory_ledger(scenario)
+    refusal = None
+    remedies: tuple[str, ...] = ()
+    if not ledger.fits_weights and not ledger.is_overridden:
+        worst = ledger.ranks[ledger.binding_stage]
+        short_bytes = worst.kv_block_bytes * 2 - worst.kv_bytes
+        refusal = (
+            f"weights of {worst.weights_bytes / GIB:.2f} GiB do not leave room for a KV cache within "
+            f"{worst.requested_bytes / GIB:.2f} GiB on stage {worst.stage}: short by {short_bytes / GIB:.2f} GiB"
+        )
+        remedies = tuple(_remedies(scenario))
+    elif not ledger.fits_one_request:
+        rank = ledger.ranks[ledger.binding_stage]
+        need = -(-ledger.max_model_len // ledger.block_size) * rank.kv_block_bytes
+        refusal = (
+            f"one request of max_model_len {ledger.max_model_len:,} tokens needs {need / GIB:.2f} GiB of KV cache "
+            f"per GPU on stage {rank.stage}, {rank.kv_bytes / GIB:.2f} GiB are available"
+        )
+        longest = ledger.longest_request_tokens
+        remedies = (f"engine.max_model_len={longest}", *_remedies(scenario))
+    return Plan(scenario, ledger, refusal, remedies, tuple(scenario_warnings(scenario)))
+
+
+def _remedies(scenario: Scenario) -> Iterator[str]:
+    """Yield single changes that the ledger itself says would let the server start."""
+    parallel = scenario.parallel
+    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+        for size in (2, 4, 8, 16):
+            if size <= getattr(parallel, name):
+                continue
+            variant = scenario.replace(parallel={name: size, "pipeline_layer_partition": None})
+            if not scenario_faults(variant) and memory_ledger(variant).fits:
+                yield f"parallel.{name}={size}"
+                break
+    if scenario.resolved_engine.kv_cache_dtype_bytes > 1:
+        variant = scenario.replace(engine={"kv_cache_dtype": "fp8"})
+        if memory_ledger(variant).fits:
+            yield "engine.kv_cache_dtype=fp8"

@@ -1,0 +1,1 @@
+"""What a run leaves behind: its log, the metrics drawn from it, and the result folder."""

@@ -1,0 +1,105 @@
+"""`Results`: what a run found, fresh or read back from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from simkv.results.export import StoredRun, read_folder, write_folder
+from simkv.results.log import RunLog
+from simkv.results.metrics import Slo, summarize
+from simkv.results.table import format_bench_table
+from simkv.results.tables import FRAMES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Results:
+    """The metrics and tables of a run, computed when first asked for.
+
+    log        the run's log; None for results read from a folder, which holds the tables instead
+    scenario   the resolved scenario as plain data (what YAML can hold)
+    ledger     the memory ledger as plain data, if there is one
+    slo        limits per request for goodput: ``ttft_ms``, ``tpot_ms``, ``e2el_ms``
+    """
+
+    def __init__(
+        self,
+        log: RunLog | None,
+        scenario: dict[str, Any],
+        ledger: dict[str, Any] | None = None,
+        slo: Slo | None = None,
+    ):
+        self.log = log
+        self.scenario = scenario
+        self.ledger = ledger
+        self.slo = slo
+        self._stored: StoredRun | None = None
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a result folder without simulating anything; raise ResultsError if it is not whole."""
+        stored = read_folder(Path(folder))
+        results = cls(None, stored.scenario, stored.ledger, stored.scenario.get("slo"))
+        results._stored = stored
+        return results
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> Path:
+        """Write a result folder and return its path; raise ResultsError if it exists or cannot be written."""
+        tables = {name: getattr(self, name) for name in FRAMES}
+        return write_folder(
+            Path(folder), StoredRun(self.scenario, self.summary, tables, self.ledger), overwrite
+        )
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The metrics, keyed as ``vllm bench serve --save-result`` keys them; see `metrics.summarize`."""
+        if self._stored is not None:
+            return self._stored.summary
+        assert self.log is not None
+        return summarize(self.log, self.slo) | _client_options(self.scenario.get("workload") or {})
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """One row a request; see `tables.requests_frame`."""
+        return self._frame("requests")
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row a batch; see `tables.steps_frame`."""
+        return self._frame("steps")
+
+    @cached_property
+    def stages(self) -> pd.DataFrame:
+        """One row a batch and pipeline stage; see `tables.stages_frame`."""
+        return self._frame("stages")
+
+    @cached_property
+    def itls(self) -> pd.DataFrame:
+        """Inter-token latencies with their numbers; see `tables.itls_frame`."""
+        return self._frame("itls")
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        if self._stored is not None:
+            return self._stored.tables[name]
+        assert self.log is not None
+        return FRAMES[name](self.log)
+
+    def __repr__(self) -> str:
+        return format_bench_table(self.summary)
+
+
+def _client_options(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that ``vllm bench serve`` repeats in its result; an infinite rate is the word, as there."""
+    request_rate = workload.get("request_rate")
+    is_trace = workload.get("dataset_path") is not None
+    if workload.get("arrival") == "inf" or (request_rate is None and not is_trace):
+        request_rate = "inf"
+    return {
+        "request_rate": request_rate,
+        "burstiness": workload.get("burstiness"),
+        "max_concurrency": workload.get("max_concurrency"),
+    }

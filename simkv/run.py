@@ -1,0 +1,78 @@
+"""``simkv run``: a scenario in, `Results` out."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from simkv.cost import CostModel
+from simkv.engine.simulation import Progress, Simulation
+from simkv.errors import ScenarioError
+from simkv.plan import plan
+from simkv.results.results import Results
+from simkv.scheduler.scheduler import build_scheduler
+from simkv.spec.checks import scenario_faults
+from simkv.spec.scenario import Scenario
+from simkv.units import to_ns
+from simkv.workload.generate import generate
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    base_dir: Path | None = None,
+    check: bool = False,
+    progress: Progress | None = None,
+) -> Results:
+    """Serve the scenario's workload to the end and return what happened.
+
+    base_dir   the folder from which a relative trace path is looked up
+    check      audit block and request conservation at every step
+    progress   called with (requests done, requests, simulated ns)
+
+    Raises ScenarioError for a scenario that vLLM or simkv refuses, InfeasibleError if the server would not
+    start, TraceError for a faulty trace.
+    """
+    faults = [f"{'.'.join(path)}: {text}" for path, text in scenario_faults(scenario)]
+    if scenario.workload is None:
+        faults.append("workload: missing; 'simkv run' needs one ('simkv plan' does not)")
+    if faults or scenario.workload is None:
+        raise ScenarioError(faults)
+    answer = plan(scenario)
+    answer.require()
+    engine, parallel = scenario.resolved_engine, scenario.parallel
+    cost = CostModel(scenario)
+    requests = generate(scenario.workload, scenario.model.vocab_size, scenario.seed, base_dir)
+    simulation = Simulation(
+        requests,
+        partial(
+            build_scheduler,
+            engine,
+            answer.ledger.num_gpu_blocks,
+            parallel.pipeline_parallel_size,
+            scenario.hardware.gpu.compute_capability,
+        ),
+        cost,
+        num_gpu_blocks=answer.ledger.num_gpu_blocks,
+        num_stages=parallel.pipeline_parallel_size,
+        num_replicas=parallel.data_parallel_size,
+        max_concurrency=scenario.workload.max_concurrency,
+        round_trip_ns=to_ns(scenario.hardware.host.client_round_trip_s.value),
+        check=check,
+        progress=progress,
+    )
+    log = simulation.run()
+    return Results(
+        log,
+        scenario=resolved_mapping(scenario),
+        ledger=answer.as_dict(),
+        slo=scenario.slo.model_dump(exclude_none=True),
+    )
+
+
+def resolved_mapping(scenario: Scenario) -> dict[str, object]:
+    """Return the scenario as plain data with every default filled in, for the result folder."""
+    resolved: dict[str, object] = scenario.model_dump(mode="json", exclude_none=True)
+    options = scenario.resolved_engine.model_dump(mode="json", exclude_none=True)
+    resolved["engine"] = options
+    return resolved

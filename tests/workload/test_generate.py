@@ -1,0 +1,143 @@
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simkv.errors import TraceError
+from simkv.spec.workload import WorkloadSpec
+from simkv.workload import RequestSpec, Segment, generate, read_azure
+
+DATA = Path(__file__).parents[1] / "data"
+SAMPLE = "azure_sample_timestamp.csv"
+VOCAB_SIZE = 1000
+
+LENGTHS = st.one_of(
+    st.integers(1, 5000),
+    st.just({"uniform": {"min": 5, "max": 900}}),
+    st.just({"lognormal": {"median": 300.0, "p99": 2000.0, "max": 4000}}),
+)
+WORKLOADS = st.one_of(
+    st.fixed_dictionaries({"prompt_len": LENGTHS, "output_len": LENGTHS}),
+    st.fixed_dictionaries(
+        {"dataset_name": st.just("random"), "random_range_ratio": st.floats(0, 0.9)},
+        optional={"random_prefix_len": st.integers(0, 100)},
+    ),
+).flatmap(
+    lambda fields: st.fixed_dictionaries(
+        {"num_prompts": st.integers(1, 30), "request_rate": st.none() | st.floats(0.1, 100)}
+    ).map(lambda more: WorkloadSpec.model_validate(fields | more))
+)
+AZURE = WorkloadSpec(dataset_name="azure", dataset_path=SAMPLE)
+
+
+def ranges(request: RequestSpec) -> list[Segment]:
+    return [*request.prompt, Segment(request.output_start, request.max_tokens)]
+
+
+def overlap(segments: list[Segment]) -> bool:
+    ordered = sorted(segments)
+    return any(a.start + a.length > b.start for a, b in pairwise(ordered))
+
+
+@given(WORKLOADS, st.integers(0, 2**64))
+def test_same_seed_same_requests(workload, seed):
+    assert generate(workload, VOCAB_SIZE, seed) == generate(workload, VOCAB_SIZE, seed)
+
+
+@given(WORKLOADS | st.just(AZURE), st.integers(0, 2**64))
+def test_requests_are_numbered_in_order_of_arrival_and_whole(workload, seed):
+    requests = generate(workload, VOCAB_SIZE, seed, DATA)
+    assert [r.request_id for r in requests] == list(range(workload.num_prompts or 20))
+    assert all(a.arrival_ns <= b.arrival_ns for a, b in pairwise(requests))
+    for request in requests:
+        assert request.num_prompt_tokens >= 1
+        assert request.max_tokens >= 1
+        assert request.priority == 0
+        assert all(segment.length >= 1 and segment.start >= 0 for segment in request.prompt)
+
+
+@given(WORKLOADS | st.just(AZURE), st.integers(0, 2**32))
+def test_nothing_is_shared_unless_the_data_set_means_it(workload, seed):
+    requests = generate(workload, VOCAB_SIZE, seed, DATA)
+    outputs = [Segment(r.output_start, r.max_tokens) for r in requests]
+    if workload.dataset_name == "random":
+        prompts = {segment for r in requests for segment in r.prompt}
+        assert not overlap(outputs)
+        assert max(s.start + s.length for s in prompts) <= min(s.start for s in outputs)
+    else:
+        assert not overlap([segment for r in requests for segment in ranges(r)])
+
+
+@given(st.integers(0, 2**32))
+def test_streams_do_not_disturb_each_other(seed):
+    uniform = {"uniform": {"min": 1, "max": 10_000}}
+
+    def columns(**fields) -> tuple[list[int], list[int], list[int]]:
+        workload = WorkloadSpec.model_validate(
+            {"prompt_len": uniform, "output_len": uniform, "num_prompts": 20, "request_rate": 1.0, **fields}
+        )
+        requests = generate(workload, VOCAB_SIZE, seed)
+        return (
+            [r.arrival_ns for r in requests],
+            [r.num_prompt_tokens for r in requests],
+            [r.max_tokens for r in requests],
+        )
+
+    arrivals, prompt_lens, output_lens = columns()
+    assert prompt_lens != output_lens
+    assert columns(arrival="inf", request_rate=None)[1:] == (prompt_lens, output_lens)
+    assert columns(prompt_len=7)[::2] == (arrivals, output_lens)
+    assert columns(output_len=7)[:2] == (arrivals, prompt_lens)
+
+
+def test_random_has_the_arrival_times_of_vllm_bench_serve():
+    workload = WorkloadSpec(dataset_name="random", request_rate=2.0, num_prompts=5)
+    np.random.seed(3)
+    sums = np.cumsum([np.random.gamma(shape=1.0, scale=0.5) for _ in range(5)])
+    expected = sums * (2.5 / sums[-1]) * 1e9
+    assert [r.arrival_ns for r in generate(workload, VOCAB_SIZE, 3)] == pytest.approx(expected, abs=1)
+
+
+def test_one_thousand_requests_unless_told_otherwise():
+    assert len(generate(WorkloadSpec(dataset_name="random"), VOCAB_SIZE, 0)) == 1000
+
+
+def test_num_prompts_cuts_a_trace_but_does_not_stretch_it():
+    whole = generate(AZURE, VOCAB_SIZE, 0, DATA)
+    assert generate(AZURE.replace(num_prompts=7), VOCAB_SIZE, 0, DATA) == whole[:7]
+    assert generate(AZURE.replace(num_prompts=70), VOCAB_SIZE, 0, DATA) == whole
+
+
+def test_a_trace_keeps_its_times_and_lengths_whatever_the_seed():
+    rows = [(r.arrival_ns, r.num_prompt_tokens, r.max_tokens) for r in generate(AZURE, VOCAB_SIZE, 5, DATA)]
+    assert rows == read_azure(DATA / SAMPLE)
+
+
+def test_dataset_path_is_looked_for_beside_the_scenario_then_in_the_working_directory(tmp_path, monkeypatch):
+    beside, here = tmp_path / "scenarios", tmp_path / "here"
+    for folder in (beside, here):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    workload = WorkloadSpec(dataset_name="azure", dataset_path="t.csv")
+    with pytest.raises(TraceError) as caught:
+        generate(workload, VOCAB_SIZE, 0, beside)
+    assert str(caught.value) == f"t.csv: wanted an existing trace file, got none in {beside} or {here}"
+    with pytest.raises(TraceError) as caught:
+        generate(workload, VOCAB_SIZE, 0)
+    assert str(caught.value) == f"t.csv: wanted an existing trace file, got none in {here}"
+
+    header = "arrived_at,num_prefill_tokens,num_decode_tokens\n"
+    (here / "t.csv").write_text(header + "0,1,1\n")
+    assert len(generate(workload, VOCAB_SIZE, 0, beside)) == 1
+    (beside / "t.csv").write_text(header + "0,1,1\n" * 2)
+    assert len(generate(workload, VOCAB_SIZE, 0, beside)) == 2
+
+    absolute = workload.replace(dataset_path=str(here / "t.csv"))
+    assert len(generate(absolute, VOCAB_SIZE, 0, beside)) == 1
+    missing = str(tmp_path / "missing.csv")
+    with pytest.raises(TraceError) as caught:
+        generate(workload.replace(dataset_path=missing), VOCAB_SIZE, 0, beside)
+    assert str(caught.value) == f"{missing}: wanted an existing trace file, got none"
