@@ -1,0 +1,178 @@
+"""Laws of whole runs: everything ends, once, in order, and no stage is anywhere twice."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simkv.results.log import RequestOutcome
+from tests.engine.worlds import UnitCost, requests_of, simulation_of
+
+rows = st.lists(st.tuples(st.integers(0, 400_000), st.integers(1, 90), st.integers(1, 30)), min_size=1, max_size=14)
+
+
+def assert_lawful(log, requests, max_model_len):
+    """Request conservation, order of times, and one batch at a time on every stage."""
+    assert [record.request_id for record in log.requests] == [request.request_id for request in requests]
+    for record in log.requests:
+        if record.num_prompt_tokens >= max_model_len:
+            assert record.outcome is RequestOutcome.REJECTED
+            continue
+        assert record.outcome is RequestOutcome.FINISHED
+        assert record.num_output_tokens == min(record.max_tokens, max_model_len - record.num_prompt_tokens)
+        assert (
+            record.arrival_ns
+            <= record.sent_ns
+            <= record.first_scheduled_ns
+            <= record.first_token_ns
+            <= record.finished_ns
+            <= log.end_ns
+        )
+        assert record.finished_ns == record.last_token_ns
+    sampled = sum(record.num_output_tokens for record in log.requests)
+    with_tokens = sum(record.num_output_tokens > 0 for record in log.requests)
+    assert sum(log.itls.column("num_tokens")) == sampled - with_tokens
+    last_end = {}
+    replicas = log.steps.column("replica")
+    columns = (log.stages.column(name) for name in ("step", "stage", "start_ns", "end_ns"))
+    for step, stage, start_ns, end_ns in zip(*columns, strict=True):
+        assert start_ns >= last_end.get((replicas[step], stage), 0)
+        last_end[replicas[step], stage] = end_ns
+
+
+@given(
+    rows=rows,
+    num_gpu_blocks=st.integers(6, 60),
+    pp=st.integers(1, 4),
+    dp=st.integers(1, 2),
+    max_num_seqs=st.integers(1, 8),
+    budget=st.integers(8, 40),
+    caching=st.booleans(),
+    shared=st.sampled_from([0, 11]),
+    policy=st.sampled_from(["fcfs", "priority"]),
+    reserve=st.booleans(),
+    max_concurrency=st.sampled_from([None, 1, 3]),
+    round_trip_ns=st.sampled_from([0, 7_000]),
+    host_s=st.sampled_from([0.0, 3e-6]),
+)
+@settings(max_examples=250, deadline=None)
+def test_every_request_finishes_exactly_once(
+    rows, num_gpu_blocks, pp, dp, max_num_seqs, budget, caching, shared, policy, reserve, max_concurrency,
+    round_trip_ns, host_s,
+):  # fmt: skip
+    requests = requests_of(rows, shared)
+    simulation = simulation_of(
+        requests,
+        num_gpu_blocks=num_gpu_blocks,
+        pp=pp,
+        dp=dp,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=budget,
+        enable_prefix_caching=caching,
+        policy=policy,
+        scheduler_reserve_full_isl=reserve,
+        max_concurrency=max_concurrency,
+        round_trip_ns=round_trip_ns,
+        cost=UnitCost(pp, host_s),
+    )
+    log = simulation.run()
+    assert_lawful(log, requests, simulation.max_model_len)
+    for replica in simulation.replicas:
+        pool = replica.scheduler.kv.pool
+        assert pool.num_free_blocks == pool.num_usable_blocks
+        assert not replica.scheduler.has_requests()
+
+
+@pytest.mark.parametrize("pp", [1, 2, 3, 4, 5, 7, 8, 9, 18])
+@pytest.mark.parametrize("num_requests", [1, 2, 5, 10])
+@pytest.mark.parametrize("dp", [1, 2])
+def test_c15_every_depth_ends(pp, num_requests, dp):
+    """Uneven drain: as many requests as not divide the depth, each of another length."""
+    requests = requests_of([(0, 10 + 7 * i, 3 + i) for i in range(num_requests)])
+    simulation = simulation_of(requests, num_gpu_blocks=200, pp=pp, dp=dp)
+    assert_lawful(simulation.run(), requests, simulation.max_model_len)
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_c16_one_long_prompt_in_two_batches_in_flight(caching):
+    requests = requests_of([(0, 100, 5)])
+    simulation = simulation_of(requests, pp=2, max_num_batched_tokens=16, enable_prefix_caching=caching)
+    log = simulation.run()
+    assert_lawful(log, requests, simulation.max_model_len)
+    # Chunks follow each other into the first stage without waiting for the last one.
+    chunks = [n for n in log.steps.column("num_prefill_tokens") if n]
+    assert chunks == [16] * 6 + [4]
+    starts, ends = log.stages.column("start_ns"), log.stages.column("end_ns")
+    first_stage = [i for i, stage in enumerate(log.stages.column("stage")) if stage == 0][:7]
+    assert all(starts[b] == ends[a] for a, b in zip(first_stage, first_stage[1:], strict=False))
+
+
+def test_c10_reserving_the_full_prompt_recomputes_nothing():
+    """Two prompts of which one fits: admitted on the first chunk they preempt each other; reserved, they queue."""
+    requests = requests_of([(0, 120, 8), (0, 120, 8)])
+    options = {"num_gpu_blocks": 41, "max_num_batched_tokens": 32, "max_model_len": 140}
+    reserved = simulation_of(requests, scheduler_reserve_full_isl=True, **options).run()
+    thrashing = simulation_of(requests, scheduler_reserve_full_isl=False, **options).run()
+    assert sum(record.num_recomputed_tokens for record in reserved.requests) == 0
+    assert sum(record.num_recomputed_tokens for record in thrashing.requests) > 0
+
+
+def test_c25_a_128k_prompt_is_16_chunks():
+    requests = requests_of([(0, 131_072, 1)])
+    simulation = simulation_of(
+        requests, num_gpu_blocks=10_000, block_size=16, max_num_batched_tokens=8_192, max_model_len=140_000
+    )
+    log = simulation.run()
+    assert log.steps.column("num_prefill_tokens") == [8_192] * 16
+
+
+def test_a_closed_loop_never_has_more_on_their_way():
+    requests = requests_of([(0, 20, 6)] * 9)
+    log = simulation_of(requests, max_concurrency=3).run()
+    events = sorted(
+        [(record.sent_ns, 1) for record in log.requests] + [(record.finished_ns, -1) for record in log.requests],
+    )
+    on_their_way = peak = 0
+    for _, change in events:
+        on_their_way += change
+        peak = max(peak, on_their_way)
+    assert peak == 3
+    assert [r.request_id for r in sorted(log.requests, key=lambda r: (r.sent_ns, r.request_id))] == list(range(9))
+
+
+def test_an_idle_engine_lets_time_pass_to_the_next_arrival():
+    log = simulation_of(requests_of([(0, 4, 1), (5_000_000, 4, 1)])).run()
+    assert log.steps.column("scheduled_ns") == [0, 5_000_000]
+
+
+def test_host_time_delays_the_batch():
+    log = simulation_of(requests_of([(0, 8, 2)]), cost=UnitCost(host_s=5e-6)).run()
+    assert log.steps.column("start_ns") == [5_000, 18_000]
+    assert log.steps.column("end_ns") == [13_000, 19_000]
+
+
+def test_a_prompt_that_leaves_no_room_is_rejected_and_counted():
+    requests = requests_of([(0, 50, 3), (10, 20, 3)])
+    simulation = simulation_of(requests, max_model_len=50)
+    log = simulation.run()
+    assert [record.outcome for record in log.requests] == [RequestOutcome.REJECTED, RequestOutcome.FINISHED]
+
+
+def test_the_same_run_twice_is_the_same_log():
+    requests = requests_of([(i * 1000, 10 + i, 5) for i in range(12)], shared_prefix=8)
+    logs = [simulation_of(requests, enable_prefix_caching=True, num_gpu_blocks=30).run() for _ in range(2)]
+    assert logs[0].steps.columns() == logs[1].steps.columns()
+    assert logs[0].requests == logs[1].requests
+
+
+def test_ctrl_c_leaves_what_was_served():
+    requests = requests_of([(i * 50_000, 10, 5) for i in range(20)])
+    simulation = simulation_of(requests)
+
+    def stop(num_done, num_requests, now_ns):
+        if num_done == 7:
+            raise KeyboardInterrupt
+
+    simulation.progress = stop
+    log = simulation.run()
+    assert not log.is_complete
+    assert sum(record.outcome is RequestOutcome.FINISHED for record in log.requests) == 7
