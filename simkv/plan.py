@@ -10,7 +10,7 @@ from simkv.errors import InfeasibleError
 from simkv.kv.budget import MemoryLedger, memory_ledger
 from simkv.spec.checks import layout, scenario_faults, scenario_warnings
 from simkv.spec.scenario import Scenario
-from simkv.units import GIB
+from simkv.units import GIB, ceil_div
 
 
 @dataclass(frozen=True)
@@ -121,40 +121,53 @@ def format_ledger(answer: Mapping[str, Any]) -> Iterator[str]:
 def plan(scenario: Scenario) -> Plan:
     """Return the memory ledger of a scenario, or why it would not start and what would help."""
     ledger = memory_ledger(scenario)
-    refusal = None
-    remedies: tuple[str, ...] = ()
-    if not ledger.fits_weights and not ledger.is_overridden:
-        worst = ledger.ranks[ledger.binding_stage]
-        short_bytes = worst.kv_block_bytes * 2 - worst.kv_bytes
-        refusal = (
-            f"weights of {worst.weights_bytes / GIB:.2f} GiB do not leave room for a KV cache within "
-            f"{worst.requested_bytes / GIB:.2f} GiB on stage {worst.stage}: short by {short_bytes / GIB:.2f} GiB"
-        )
-        remedies = tuple(_remedies(scenario))
-    elif not ledger.fits_one_request:
-        rank = ledger.ranks[ledger.binding_stage]
-        need = -(-ledger.max_model_len // ledger.block_size) * rank.kv_block_bytes
-        refusal = (
-            f"one request of max_model_len {ledger.max_model_len:,} tokens needs {need / GIB:.2f} GiB of KV cache "
-            f"per GPU on stage {rank.stage}, {rank.kv_bytes / GIB:.2f} GiB are available"
-        )
-        longest = ledger.longest_request_tokens
-        remedies = (f"engine.max_model_len={longest}", *_remedies(scenario))
+    refusal = _refusal(ledger)
+    remedies = () if refusal is None else tuple(_remedies(scenario, ledger))
     return Plan(scenario, ledger, refusal, remedies, tuple(scenario_warnings(scenario)))
 
 
-def _remedies(scenario: Scenario) -> Iterator[str]:
-    """Yield single changes that the ledger itself says would let the server start."""
-    parallel = scenario.parallel
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-        for size in (2, 4, 8, 16):
-            if size <= getattr(parallel, name):
-                continue
-            variant = scenario.replace(parallel={name: size, "pipeline_layer_partition": None})
+def _refusal(ledger: MemoryLedger) -> str | None:
+    """Say why the server would not start, in the order in which it would find out."""
+    rank = ledger.ranks[ledger.binding_stage]
+    if not ledger.fits_weights:
+        short_bytes = 2 * rank.kv_block_bytes - rank.kv_bytes  # the null block and one to use
+        return (
+            f"weights of {rank.weights_bytes / GIB:.2f} GiB do not leave room for a KV cache within "
+            f"{rank.requested_bytes / GIB:.2f} GiB on stage {rank.stage}: short by {short_bytes / GIB:.2f} GiB"
+        )
+    if not ledger.fits_one_request:
+        need = (ceil_div(ledger.max_model_len, ledger.block_size) + 1) * rank.kv_block_bytes
+        available = ledger.num_gpu_blocks * rank.kv_block_bytes
+        return (
+            f"one request of max_model_len {ledger.max_model_len:,} tokens needs {need / GIB:.2f} GiB of KV cache "
+            f"per GPU on stage {rank.stage}, {available / GIB:.2f} GiB are available"
+        )
+    if not ledger.fits_memory:
+        rank = max(ledger.ranks, key=lambda rank: ledger.used_bytes(rank) - rank.total_bytes)
+        return (
+            f"out of memory on stage {rank.stage}: weights, activations, CUDA graphs and KV cache take "
+            f"{ledger.used_bytes(rank) / GIB:.2f} GiB of {rank.total_bytes / GIB:.2f} GiB"
+        )
+    return None
+
+
+def _remedies(scenario: Scenario, ledger: MemoryLedger) -> Iterator[str]:
+    """Yield single changes, the mildest value of each, that the ledger itself says let the server start."""
+    longest, parallel = ledger.longest_request_tokens, scenario.parallel
+    candidates: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+        ("engine", "max_model_len", (longest,) if 0 < longest < ledger.max_model_len else ()),
+        ("engine", "gpu_memory_utilization", (0.95, 0.9, 0.85, 0.8)),
+        ("parallel", "tensor_parallel_size", _larger(parallel.tensor_parallel_size)),
+        ("parallel", "pipeline_parallel_size", _larger(parallel.pipeline_parallel_size)),
+        ("engine", "kv_cache_dtype", ("fp8",)),
+    )
+    for section, field, values in candidates:
+        for value in values:
+            variant = scenario.replace(**{section: {field: value}})
             if not scenario_faults(variant) and memory_ledger(variant).fits:
-                yield f"parallel.{name}={size}"
+                yield f"{section}.{field}={value}"
                 break
-    if scenario.resolved_engine.kv_cache_dtype_bytes > 1:
-        variant = scenario.replace(engine={"kv_cache_dtype": "fp8"})
-        if memory_ledger(variant).fits:
-            yield "engine.kv_cache_dtype=fp8"
+
+
+def _larger(size: int) -> tuple[int, ...]:
+    return tuple(larger for larger in (2, 4, 8, 16) if larger > size)

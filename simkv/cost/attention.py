@@ -30,24 +30,24 @@ class AttentionCost:
         self._prefill_flops_per_s = peak * kernels.prefill_attention_efficiency.value
         self._half_length = kernels.prefill_attention_half_length_tokens.value
         self._bytes_per_s = bandwidth * kernels.decode_attention_memory_efficiency.value
-        self._decode_floor_s = kernels.decode_attention_floor_s.value
+        self._floor_s = kernels.decode_attention_floor_s.value
         self._decode_per_token_s = kernels.decode_attention_per_token_s.value
-        self._launch_s = gpu.kernel_launch_s.value
 
     def prefill(self, chunks: Sequence[PrefillChunk]) -> Kernel:
         """Time of all prefill chunks of a batch.
 
-        A chunk of c tokens over a context of p computes c·p + c²/2 query-key pairs. Short chunks do not fill
-        the GPU: pairs are worth (1 + h/c) times their FLOPs, h being the chunk at half efficiency. KV of
-        context and chunk is read once.
+        A chunk of c tokens over a context of p computes c·p + c²/2 query-key pairs. Short sequences do not
+        fill the GPU: pairs are worth (1 + h/(p + c)) times their FLOPs, h being the length at half
+        efficiency. KV of context and chunk is read once. The floor is that of the decodes. This is the form
+        in which the profiles' figures were fitted.
         """
         half = self._half_length
-        pairs = sum((c + half) * (p + c / 2) for c, p in chunks)
+        pairs = sum((c * p + c * c / 2) * (1 + half / (p + c)) for c, p in chunks)
         kv_bytes = sum(c + p for c, p in chunks) * self._kv_bytes_per_token
         return roofline(
             pairs * self._flops_per_pair / self._prefill_flops_per_s,
             kv_bytes / self._bytes_per_s,
-            self._launch_s,
+            self._floor_s,
         )
 
     def decode(self, decode_kv_tokens: int, max_decode_context: int) -> Kernel:
@@ -60,4 +60,4 @@ class AttentionCost:
         memory_s = decode_kv_tokens * self._kv_bytes_per_token / self._bytes_per_s
         compute_s = decode_kv_tokens * self._flops_per_pair / self._prefill_flops_per_s
         serial_s = max_decode_context * self._decode_per_token_s
-        return roofline(compute_s, hypot(memory_s, serial_s), self._decode_floor_s)
+        return roofline(compute_s, hypot(memory_s, serial_s), self._floor_s)

@@ -16,7 +16,7 @@ from simkv.errors import InfeasibleError
 from simkv.spec.hardware import HardwareSpec
 from simkv.spec.model import ModelSpec
 from simkv.spec.scenario import Scenario
-from simkv.step import GraphMode, StepShape, StepTime
+from simkv.step import GraphMode, Provenance, StepShape, StepTime
 from simkv.units import ceil_div
 
 # vLLM's sampler works in fp32 and passes over the logits about three times (copy, softmax, sample).
@@ -33,13 +33,14 @@ def quantized_compute_dtype(model: ModelSpec, hardware: HardwareSpec) -> str:
 class CostModel:
     """Times batches for one scenario; every answer is a pure function of the shape.
 
-    Raises InfeasibleError for models whose step time is not modelled (experts, latent attention, hybrids).
+    Raises InfeasibleError for models whose step time is not modelled (experts, latent attention, hybrids) and
+    for a dtype that the GPU cannot compute in.
     """
 
     def __init__(self, scenario: Scenario):
         model, hardware, parallel = scenario.model, scenario.hardware, scenario.parallel
         engine = scenario.resolved_engine
-        refuse_unmodelled(model)
+        refuse_unmodelled(model, hardware)
         self.model, self.hardware = model, hardware
         self.tp = tp = parallel.tensor_parallel_size
         self.layers_per_stage = scenario.layers_per_stage
@@ -91,6 +92,7 @@ class CostModel:
                 tally.add_tally(self._head(shape.num_sampled))
             if not in_graph:
                 self._add_launches(tally, num_layers)
+            tally.add(self._gap(shape.num_requests))
             times.append(tally.step_time())
         return tuple(times)
 
@@ -165,6 +167,14 @@ class CostModel:
         tally.add(self._group.all_reduce(self._hidden_bytes(num_rows), in_graph), 2)
         return tally
 
+    def _gap(self, num_requests: int) -> Kernel:
+        """The time in which a stage's worker prepares the inputs of a batch while its GPU waits."""
+        host = self.hardware.host
+        seconds = host.gap_s.value + host.gap_per_sequence_s.value * num_requests
+        # Measured on one kind of node and one model size at most, so elsewhere no more than extrapolated.
+        is_measured = host.gap_s.mark == "measured"
+        return Kernel(seconds, Side.HOST, Provenance.EXTRAPOLATED if is_measured else Provenance.ASSUMED)
+
     def _embedding(self, num_rows: int) -> Kernel:
         return elementwise(self.hardware, 2 * self._hidden_bytes(num_rows))
 
@@ -196,7 +206,7 @@ class CostModel:
             tally.add(Kernel(exposed_s, Side.HOST))
 
 
-def refuse_unmodelled(model: ModelSpec) -> None:
+def refuse_unmodelled(model: ModelSpec, hardware: HardwareSpec) -> None:
     """Raise InfeasibleError if this model's step time is not modelled; its memory is (``simkv plan``)."""
     kind = "mixture-of-experts" if model.is_moe else "latent-attention (MLA)" if model.is_mla else None
     kind = kind or ("hybrid-attention" if model.is_hybrid else None)
@@ -204,4 +214,9 @@ def refuse_unmodelled(model: ModelSpec) -> None:
         raise InfeasibleError(
             f"model: {model.name} is a {kind} model, whose step time is not modelled",
             ["'simkv plan', which answers for its memory", "a dense model"],
+        )
+    if not hardware.has_dtype(model.dtype):
+        raise InfeasibleError(
+            f"model.dtype: {hardware.name} has no peak_flops_per_s in {model.dtype}",
+            [f"model.dtype={dtype}" for dtype in ("bfloat16", "float16") if hardware.has_dtype(dtype)],
         )

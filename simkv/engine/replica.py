@@ -78,23 +78,25 @@ class Replica:
         """Keep up to `max_concurrent_batches` batches in flight; await the oldest when no more may be issued."""
         max_concurrent_batches = self.scheduler.config.max_concurrent_batches
         in_flight: deque[Batch] = deque()
+        cpu_free_at_ns = 0
         while True:
             if not in_flight and not self.scheduler.has_requests():
                 self._work_arrived = self.env.event()
                 yield self._work_arrived
+            is_filling = False
             if self.scheduler.has_requests():
                 plan = self.scheduler.schedule()
-                host_ns = self._issue(plan, in_flight)
-                if len(in_flight) < max_concurrent_batches and (
-                    plan.scheduled or self.scheduler.has_requests()
-                ):
-                    if host_ns:
-                        yield self.env.timeout(host_ns)
-                    continue
-            batch = in_flight.popleft()
-            if batch.end_ns > self.env.now_ns:
-                yield self.env.until_ns(batch.end_ns)
-            self._take_in(batch)
+                cpu_free_at_ns = self.env.now_ns + self._issue(plan, in_flight)
+                is_filling = len(in_flight) < max_concurrent_batches and (
+                    bool(plan.scheduled) or self.scheduler.has_requests()
+                )
+            batch = None if is_filling else in_flight.popleft()
+            # The CPU is busy until the new batch is issued, the oldest until its tokens are known.
+            resume_at_ns = max(cpu_free_at_ns, batch.end_ns if batch else 0)
+            if resume_at_ns > self.env.now_ns:
+                yield self.env.until_ns(resume_at_ns)
+            if batch is not None:
+                self._take_in(batch)
 
     def _issue(self, plan: StepPlan, in_flight: deque[Batch]) -> int:
         """Send a batch into the pipeline; return the host time it took, during which the GPUs may be busy."""

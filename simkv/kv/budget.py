@@ -85,10 +85,20 @@ class MemoryLedger:
         """The largest `max_model_len` that vLLM would start with: all blocks but the null block."""
         return max(0, self.num_gpu_blocks - 1) * self.block_size
 
+    def used_bytes(self, rank: RankLedger) -> int:
+        """What a rank takes of its GPU in all, graphs on top of the budget and a cache of given size included."""
+        fixed = rank.weights_bytes + rank.activation_bytes + rank.non_torch_bytes + rank.graph_bytes
+        return fixed + self.num_gpu_blocks * rank.kv_block_bytes
+
     @property
     def fits_weights(self) -> bool:
-        """True if every rank has room for at least one usable block."""
-        return self.num_gpu_blocks > 1
+        """True if every rank has room for at least one usable block; an override takes that for granted."""
+        return self.is_overridden or self.num_gpu_blocks > 1
+
+    @property
+    def fits_memory(self) -> bool:
+        """True if no rank takes more than its GPU has: what lies outside the budget can exceed it."""
+        return all(self.used_bytes(rank) <= rank.total_bytes for rank in self.ranks)
 
     @property
     def fits_one_request(self) -> bool:
@@ -98,7 +108,7 @@ class MemoryLedger:
     @property
     def fits(self) -> bool:
         """True if vLLM would start."""
-        return self.fits_weights and self.fits_one_request
+        return self.fits_weights and self.fits_one_request and self.fits_memory
 
 
 def memory_ledger(scenario: Scenario) -> MemoryLedger:

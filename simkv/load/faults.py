@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
@@ -9,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from simkv.errors import did_you_mean
+from simkv.load.document import KeyPath, dotted
 
-KeyPath = tuple[str | int, ...]
 _WANTED = {
     "int_type": "an integer",
     "int_from_float": "an integer",
@@ -24,7 +25,12 @@ _WANTED = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
-_WANTED_SPECS = {"Quantity": "{value: …, source: …}"}
+_WANTED_SPECS = {
+    "Quantity": "{value: …, source: …}",
+    "LengthSpec": "a number of tokens, {uniform: {min: …, max: …}} or {lognormal: {median: …, p99: …}}",
+}
+_IMPLIED_KEYS = ("fixed",)  # a number of tokens stands for {fixed: number}
+_IN_YAML = {"None": "nothing", "True": "true", "False": "false"}
 
 
 def faults_of(
@@ -37,12 +43,13 @@ def faults_of(
     faults = []
     for detail in error.errors(include_url=False):
         keys = tuple(key for key in detail["loc"] if key != "[key]")
+        if keys and keys[-1] in _IMPLIED_KEYS:
+            keys = keys[:-1]
         path = (*prefix, *keys)
         text = _describe(detail, spec, keys)
         if detail["type"] == "value_error" and (named := _named_field(text, spec, keys)):
-            path, text = (*path, named), text.removeprefix(f"{named}: ")
-        dotted = ".".join(map(str, path))
-        faults.append(f"{where(path)}: {dotted + ': ' if dotted else ''}{text}")
+            path, text = (*path, named), _wanted(text.removeprefix(f"{named}: "))
+        faults.append(f"{where(path)}: {dotted(path)}: {text}" if path else f"{where(path)}: {text}")
     return faults
 
 
@@ -60,16 +67,32 @@ def _describe(detail: ErrorDetails, spec: type[BaseModel], keys: KeyPath) -> str
         return f"wanted {choices}, got {got}{hint}"
     for bound, words in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most")):
         if bound in context:
-            return f"wanted a number {words} {context[bound]:g}, got {got}"
+            number = context[bound]
+            shown_bound = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+            return f"wanted a number {words} {shown_bound}, got {got}"
     if kind == "value_error":
-        text = str(context["error"])
-        return f"wanted {text.removeprefix('expected ')}" if text.startswith("expected ") else text
+        return _wanted(str(context["error"]))
     wanted = (
         _WANTED_SPECS.get(context.get("class_name", ""))
         or _WANTED.get(kind)
         or detail["msg"].removeprefix("Input should be ")
     )
-    return f"wanted {wanted}, got {got}"
+    return f"wanted {wanted}, got {got}{_hint(kind, detail['input'])}"
+
+
+def _wanted(text: str) -> str:
+    return f"wanted {text.removeprefix('expected ')}" if text.startswith("expected ") else text
+
+
+def _hint(kind: str, value: Any) -> str:
+    """What to write instead, where YAML made a float of something else."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return ""
+    if kind == "string_type":  # 0.30 would come out as 0.3
+        return "; put it in quotes"
+    if kind in ("int_type", "int_from_float") and value.is_integer() and abs(value) < 1e15:
+        return f"; write {value:.0f}"
+    return ""
 
 
 def _named_field(text: str, spec: type[BaseModel], keys: KeyPath) -> str | None:
@@ -88,13 +111,16 @@ def _fields_at(spec: type[BaseModel], keys: Sequence[str | int]) -> list[str]:
 
 
 def _spec_in(annotation: Any) -> type[BaseModel] | None:
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+    """The spec inside ``Spec | None``, ``Annotated[Spec, …]``, ``dict[str, Spec]`` and the like."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_spec_in, get_args(annotation))), None)
 
 
 def shown(value: Any) -> str:
     """Return a value as it may be quoted in a message, cut to a line."""
-    text = "nothing" if value is None else repr(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else f"{value:.0f}".replace("inf", ".inf")
+    text = repr(value)
+    text = _IN_YAML.get(text, text)
     return text if len(text) <= 60 else text[:57] + "…"

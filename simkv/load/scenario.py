@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os.path
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from simkv.errors import InputError, ScenarioError, did_you_mean
-from simkv.load.document import Document, KeyPath, parse_document, read_document
+from simkv.load.document import Document, KeyPath, dotted, parse_document, read_document
 from simkv.load.faults import faults_of, shown
 from simkv.load.hardware import find_hardware
 from simkv.load.model import find_model, load_model_file
@@ -20,7 +22,10 @@ from simkv.spec.model import ModelSpec
 from simkv.spec.scenario import Scenario
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
+Where = Callable[[KeyPath], str]
 _BOX_KEYS = ("gpu", "num_gpus_per_node", "num_nodes")
+_MAX_NAME_LENGTH = 1000  # no name or path is longer
+_FOLDER_NAME = re.compile(r"(?!\.)[^/\\]{1,100}")  # results go to a folder of the scenario's name
 
 
 def shipped_scenarios() -> dict[str, Path]:
@@ -35,13 +40,13 @@ def find_scenario(name: str | Path) -> Path:
     the README's commands work from any folder. Raises ScenarioError if there is no such file.
     """
     path = Path(name)
-    if path.exists():
+    if os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
         return path
     shipped = shipped_scenarios()
     if path.stem in shipped and str(path) in (path.stem, f"scenarios/{path.stem}.yaml"):
         return shipped[path.stem]
     raise ScenarioError(
-        f"{name}: no such file{did_you_mean(path.stem, shipped)} (see 'simkv list scenarios')"
+        f"{_named(name)}: no such file{did_you_mean(path.stem, shipped)} (see 'simkv list scenarios')"
     )
 
 
@@ -57,8 +62,11 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
 
 
 def parse_scenario(text: str, overrides: Sequence[str] = (), source: str = "scenario") -> Scenario:
-    """Read a scenario from YAML text; relative paths start at the working directory."""
-    return _build(parse_document(text, source), Path(), source, overrides)
+    """Read a scenario from YAML text; relative paths start at the working directory.
+
+    source   what stands before the line in errors; its stem is the scenario's name
+    """
+    return _build(parse_document(text, source), Path(), Path(source).stem, overrides)
 
 
 def _build(document: Document, folder: Path, name: str, overrides: Sequence[str]) -> Scenario:
@@ -69,21 +77,23 @@ def _build(document: Document, folder: Path, name: str, overrides: Sequence[str]
     raw: dict[str, Any] = {"name": name, **document.value}
     faults: list[str] = []
     settings = _parse_overrides(overrides, faults)
+
+    def where(path: KeyPath) -> str:
+        """Return ``--set`` for what an override says, else file and line."""
+        is_set = any(path[: len(key)] == key for key in settings)
+        is_made = path not in document.lines and any(key[: len(path)] == path for key in settings)
+        return "--set" if is_set or is_made else document.where(path)
+
     for key in ("model", "hardware"):
         # A name becomes its fields where a single field of it is overridden.
-        wanted = settings.get((key,), raw.get(key))
-        if wanted is not None:
-            raw[key] = _resolve(key, wanted, folder, document, faults)
+        if (key,) in settings or key in raw:
+            raw[key] = _resolve(key, settings.get((key,), raw.get(key)), folder, where, faults)
+        elif any(path[0] == key for path in settings):
+            faults.append(f"{where(())}: {key}: missing")
+            raw[key] = _FAULTY
     for path, value in settings.items():
         if path not in (("model",), ("hardware",)):
             _set(raw, path, value, faults)
-    settings_paths = {path: "--set " + ".".join(path) for path in settings}
-
-    def where(path: KeyPath) -> str:
-        for length in range(len(path), 0, -1):
-            if path[:length] in settings_paths:
-                return settings_paths[path[:length]]  # type: ignore[index]
-        return document.where(path)
 
     scenario: Scenario | None = None
     try:
@@ -92,12 +102,11 @@ def _build(document: Document, folder: Path, name: str, overrides: Sequence[str]
         lines = faults_of(error, Scenario, (), where)
         # A model or hardware that could not be found has been reported; it is not missing as well.
         faulty = [key for key, value in raw.items() if value is _FAULTY]
-        faults += [line for line in lines if not any(line.endswith(f"{key}: missing") for key in faulty)]
+        faults += [line for line in lines if not any(line.endswith(f": {key}: missing") for key in faulty)]
     if scenario is not None and not faults:
-        try:
-            faults += [f"{where(path)}: {'.'.join(path)}: {text}" for path, text in scenario_faults(scenario)]
-        except ValueError as error:
-            faults.append(f"{document.source}: {error}")
+        faults += [f"{where(path)}: {dotted(path)}: {text}" for path, text in scenario_faults(scenario)]
+        if not _FOLDER_NAME.fullmatch(scenario.name) or not scenario.name.isprintable():
+            faults.append(f"{where(('name',))}: name: wanted a name for a folder, got {shown(scenario.name)}")
     if faults or scenario is None:
         raise ScenarioError(faults)
     return scenario
@@ -106,89 +115,114 @@ def _build(document: Document, folder: Path, name: str, overrides: Sequence[str]
 _FAULTY = object()  # stands for a part whose fault has been reported
 
 
-def _resolve(key: str, value: Any, folder: Path, document: Document, faults: list[str]) -> Any:
+def _resolve(key: str, value: Any, folder: Path, where: Where, faults: list[str]) -> Any:
     """Turn a name, a path or a mapping into a spec; note faults with their line."""
-    where = document.where((key,))
     try:
+        if isinstance(value, str) and (len(value) > _MAX_NAME_LENGTH or not value.isprintable()):
+            raise ScenarioError(f"wanted a name or a path, got {shown(value)}")
         if key == "model":
-            return _resolve_model(value, folder, document)
-        return _resolve_hardware(value, folder, document)
+            return _resolve_model(value, folder, where)
+        return _resolve_hardware(value, folder, where)
     except InputError as error:
-        faults += [fault if _has_place(fault) else f"{where}: {fault}" for fault in error.faults]
+        for fault in error.faults:
+            begins_with_file = not fault.startswith(f"{key}:")
+            faults.append(f"{where((key,))}: {key + ': ' if begins_with_file else ''}{fault}")
+    except _PlacedError as error:
+        faults += error.faults
     return _FAULTY
 
 
-def _has_place(fault: str) -> bool:
-    """True if a fault already begins with a file rather than with a key."""
-    return not fault.startswith(("model", "hardware"))
+class _PlacedError(Exception):
+    """Faults that already say where in the scenario they are."""
+
+    def __init__(self, faults: Sequence[str]):
+        self.faults = faults
 
 
-def _resolve_model(value: Any, folder: Path, document: Document) -> ModelSpec:
+def _resolve_model(value: Any, folder: Path, where: Where) -> ModelSpec:
     if isinstance(value, str):
         for path in (folder / value, Path(value)):
-            if value.endswith(".json") or path.is_file():
-                if path.is_file():
-                    return load_model_file(path)
-            elif path.is_dir() and (path / "config.json").is_file():
-                return load_model_file(path / "config.json")
+            file = path / "config.json" if os.path.isdir(path) else path
+            if os.path.isfile(file):
+                return _read_model(file)
         if value.endswith(".json"):
             raise ScenarioError(f"model: {value!r}: no such file")
         return find_model(value)
     if isinstance(value, dict):
-        return _validated(ModelSpec, {"name": "inline", **value}, "model", document)
+        return _validated(ModelSpec, {"name": "inline", **value}, "model", where)
     raise ScenarioError(
         f"model: wanted a Hugging Face id, a path to a config.json or dimensions, got {shown(value)}"
     )
 
 
-def _resolve_hardware(value: Any, folder: Path, document: Document) -> HardwareSpec:
+def _read_model(path: Path) -> ModelSpec:
+    """Read a config.json; whatever else its values do to the reader is a fault of the file, too."""
+    try:
+        return load_model_file(path)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise ScenarioError(
+            f"{path}: wanted a Hugging Face config.json, got values of another kind "
+            f"({type(error).__name__}: {error})"
+        ) from None
+
+
+def _resolve_hardware(value: Any, folder: Path, where: Where) -> HardwareSpec:
     if isinstance(value, str):
-        is_file = value.endswith((".yaml", ".yml"))
-        return find_hardware(value, folder if is_file and (folder / value).exists() else None)
+        is_beside = value.endswith((".yaml", ".yml")) and os.path.exists(folder / value)
+        return find_hardware(value, folder if is_beside else None)
     if isinstance(value, dict) and isinstance(value.get("gpu"), str):
         unknown = [key for key in value if key not in _BOX_KEYS]
         if unknown:
-            raise ScenarioError(
-                [f"hardware.{key}: unknown key{did_you_mean(key, _BOX_KEYS)}" for key in unknown]
+            known = f"; known: {', '.join(_BOX_KEYS)}"
+            raise _PlacedError(
+                [
+                    f"{where(('hardware', key))}: {dotted(('hardware', key))}: unknown key"
+                    f"{did_you_mean(key, _BOX_KEYS) or known}"
+                    for key in unknown
+                ]
             )
-        base = find_hardware(value["gpu"])
-        fields = dict(base)
+        fields = dict(find_hardware(value["gpu"]))
         fields |= {key: value[key] for key in _BOX_KEYS[1:] if key in value}
-        return _validated(HardwareSpec, fields, "hardware", document)
+        return _validated(HardwareSpec, fields, "hardware", where)
     if isinstance(value, dict):
         return _validated(
-            HardwareSpec, {"name": "inline", "description": "inline", **value}, "hardware", document
+            HardwareSpec, {"name": "inline", "description": "inline", **value}, "hardware", where
         )
     raise ScenarioError(f"hardware: wanted the name of a profile, a path or a mapping, got {shown(value)}")
 
 
-def _validated(spec: type[SpecT], fields: Mapping[str, Any], key: str, document: Document) -> SpecT:
+def _validated(spec: type[SpecT], fields: Mapping[str, Any], key: str, where: Where) -> SpecT:
     try:
         return spec.model_validate(fields)
     except ValidationError as error:
-        raise ScenarioError(faults_of(error, spec, (key,), document.where)) from None
+        raise _PlacedError(faults_of(error, spec, (key,), where)) from None
 
 
 def _parse_overrides(overrides: Sequence[str], faults: list[str]) -> dict[tuple[str, ...], Any]:
+    """Return the values by path, in the order given; of two for one path the later holds."""
     settings: dict[tuple[str, ...], Any] = {}
     for override in overrides:
-        path, equals, text = override.partition("=")
-        if not equals or not path.strip():
-            faults.append(f"--set {override}: wanted field=value, such as engine.block_size=32")
+        field, equals, text = override.partition("=")
+        path = tuple(key.strip() for key in field.split("."))
+        if not equals or not all(path):
+            faults.append(f"--set: wanted field=value, such as engine.block_size=32, got {shown(override)}")
             continue
-        try:
-            value = parse_document(text, "--set").value if text.strip() else None
-        except ScenarioError as error:
-            faults.append(f"--set {override}: {error.faults[0].removeprefix('--set: ')}")
-            continue
-        settings[tuple(path.strip().split("."))] = value
+        value = None
+        if text.strip() and not text.lstrip().startswith("#"):
+            try:
+                value = parse_document(text, "--set").value
+            except ScenarioError as error:
+                faults += [re.sub("^--set(:[0-9]+)?", f"--set: {dotted(path)}", f) for f in error.faults]
+                continue
+        settings.pop(path, None)
+        settings[path] = value
     return settings
 
 
 def _set(raw: dict[str, Any], path: tuple[str, ...], value: Any, faults: list[str]) -> None:
     """Put a value at a path; parts that are specs or missing become mappings on the way."""
     here: Any = raw
-    for key in path[:-1]:
+    for depth, key in enumerate(path[:-1], start=1):
         child = here.get(key)
         if isinstance(child, BaseModel):
             child = dict(child)
@@ -197,8 +231,16 @@ def _set(raw: dict[str, Any], path: tuple[str, ...], value: Any, faults: list[st
         if child is None:
             child = {}
         if not isinstance(child, dict):
-            faults.append(f"--set {'.'.join(path)}: {key} is {shown(child)}, which has no fields")
+            faults.append(
+                f"--set: {dotted(path)}: {dotted(path[:depth])} is {shown(child)}, which has no fields"
+            )
             return
-        here[key] = child
+        here[key] = child = dict(child)  # a copy: an alias may hold the same mapping elsewhere
         here = child
     here[path[-1]] = value
+
+
+def _named(name: str | Path) -> str:
+    """A path as a message shows it."""
+    text = str(name)
+    return text if text.isprintable() and len(text) <= _MAX_NAME_LENGTH else shown(text)

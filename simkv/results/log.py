@@ -35,7 +35,7 @@ STAGE_COLUMNS = (
     "compute_ns",
     "memory_ns",
     "comm_ns",
-    "host_ns",  # waiting for the CPU to launch kernels, inside the stage
+    "host_ns",  # waiting for the worker's CPU, inside the stage
     "measured_input_ns",
     "interpolated_input_ns",
     "extrapolated_input_ns",

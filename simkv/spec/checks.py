@@ -6,14 +6,37 @@ Each fault is (path of the field at fault, message); a loader adds file and line
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from simkv.spec.base import Spec
+from simkv.spec.hardware import Quantity
 from simkv.spec.scenario import Scenario
 
 Fault = tuple[tuple[str, ...], str]
 
+# Bounds against slips of the keyboard and lost units. Far inside them lies all that exists; beyond them a
+# run would fill the memory, last for days without a word, or count more nanoseconds than 64 bits hold.
+_MOST = 10**12  # any count
+_MOST_OF: dict[str, int] = {
+    "num_hidden_layers": 10_000,  # the ledger walks over them; the deepest models have 126
+    "data_parallel_size": 1_024,  # each replica has a scheduler and a block pool of its own
+    "num_nodes": 10_000,
+}
+_RANGES: tuple[tuple[str, float, float, str], ...] = (  # ending of the name, least, most, how to write it
+    ("memory_bytes", 1e9, 1e13, "'80 GB'"),
+    ("_bytes_per_s", 1e6, 1e16, "'3.35 TB/s'"),
+    ("_flops_per_s", 1e9, 1e19, "'989 TFLOP/s'"),
+    ("_s", 0.0, 1.0, "'5.6 us'"),
+    ("_efficiency", 1e-3, 2.0, "0.8"),  # above 1 where a datasheet rounds down
+    ("", 1.0, 1e6, "128"),
+)
+
 
 def scenario_faults(scenario: Scenario) -> list[Fault]:
     """Return every rule that the scenario breaks, as vLLM would refuse it at start-up."""
+    slips = list(_slips(scenario))
+    if slips:  # the rules below would compute with them
+        return slips
     return [
         *_tensor_parallel(scenario),
         *_pipeline(scenario),
@@ -44,6 +67,30 @@ def layout(scenario: Scenario) -> str:
     if parallel.data_parallel_size > 1:
         parts.append(f"DP{parallel.data_parallel_size}")
     return "×".join(parts)
+
+
+def _slips(scenario: Scenario) -> Iterator[Fault]:
+    """Numbers beyond all that exists."""
+    for name in ("model", "hardware", "parallel", "engine"):
+        yield from _slips_in(getattr(scenario, name), (name,), name)
+
+
+def _slips_in(value: Any, path: tuple[str, ...], field: str) -> Iterator[Fault]:
+    if isinstance(value, Quantity):
+        least, most, example = next(row[1:] for row in _RANGES if field.endswith(row[0]))
+        if not least <= value.value <= most:
+            yield (
+                (*path, "value"),
+                f"wanted a number between {least:g} and {most:g}, such as {example}, got {value.value:g}",
+            )
+    elif isinstance(value, Spec):
+        for name, part in value:
+            yield from _slips_in(part, (*path, name), name)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _slips_in(part, (*path, str(key)), field)
+    elif isinstance(value, int) and value > (most_of := _MOST_OF.get(field, _MOST)):
+        yield path, f"wanted a number at most {most_of:,}, got {value}"
 
 
 def _tensor_parallel(scenario: Scenario) -> Iterator[Fault]:
@@ -79,14 +126,24 @@ def _pipeline(scenario: Scenario) -> Iterator[Fault]:
 
 def _gpus(scenario: Scenario) -> Iterator[Fault]:
     hardware, used = scenario.hardware, scenario.parallel.num_gpus
-    if hardware.num_gpus is not None and used > hardware.num_gpus:
+    per_node, most = hardware.num_gpus_per_node, hardware.node.max_num_gpus
+    if per_node is not None and per_node > most:
+        yield (
+            ("hardware", "num_gpus_per_node"),
+            f"wanted at most {most} GPUs in a node of {hardware.name}, got {per_node}; use more nodes",
+        )
+    elif per_node is None and hardware.num_nodes > 1:
+        yield (
+            ("hardware", "num_nodes"),
+            f"wanted num_gpus_per_node beside {hardware.num_nodes} nodes, at most {most}, got nothing",
+        )
+    elif hardware.num_gpus is not None and used > hardware.num_gpus:
         yield (
             ("parallel",),
             f"the layout {layout(scenario)} needs {used} GPUs, {hardware.name} has {hardware.num_gpus}; "
             "use smaller sizes or a larger box",
         )
-    elif hardware.num_gpus is None and used > hardware.node.max_num_gpus:
-        most = hardware.node.max_num_gpus
+    elif hardware.num_gpus is None and used > most:
         nodes = -(-used // most)
         yield (
             ("parallel",),
@@ -118,11 +175,6 @@ def _engine(scenario: Scenario) -> Iterator[Fault]:
 
 def _later(scenario: Scenario) -> Iterator[Fault]:
     """What a scenario may say and this version of simkv does not simulate."""
-    if scenario.engine.async_scheduling:
-        yield (
-            ("engine", "async_scheduling"),
-            "asynchronous scheduling is not simulated yet; set it to false (vLLM: --no-async-scheduling)",
-        )
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         size = getattr(scenario.parallel, name)
         if size > 1:

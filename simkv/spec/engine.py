@@ -94,8 +94,17 @@ def parse_version(version: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
+def _default_async(version: tuple[int, int], pipeline_parallel_size: int) -> bool:
+    """Async scheduling is on by default since 0.14, under a pipeline with model runner v2 (0.32)."""
+    return version >= ((0, 14) if pipeline_parallel_size == 1 else (0, 32))
+
+
 def resolve_engine(
-    engine: EngineSpec, model: ModelSpec, hardware: HardwareSpec, num_gpus_per_replica: int
+    engine: EngineSpec,
+    model: ModelSpec,
+    hardware: HardwareSpec,
+    num_gpus_per_replica: int,
+    pipeline_parallel_size: int = 1,
 ) -> ResolvedEngine:
     """Fill in the defaults of ``vllm serve`` for this version, model and GPU.
 
@@ -136,7 +145,9 @@ def resolve_engine(
         block_size=engine.block_size,
         enable_prefix_caching=engine.enable_prefix_caching,
         enable_chunked_prefill=engine.enable_chunked_prefill,
-        async_scheduling=bool(engine.async_scheduling),
+        async_scheduling=_default_async(version, pipeline_parallel_size)
+        if engine.async_scheduling is None
+        else engine.async_scheduling,
         scheduling_policy=engine.scheduling_policy,
         watermark=engine.watermark,
         scheduler_reserve_full_isl=(version >= (0, 24)) if reserve is None else reserve,

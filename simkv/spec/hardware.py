@@ -133,12 +133,19 @@ class KernelSpec(Spec):
 
 
 class HostSpec(Spec):
-    """What the CPU and the driver add to a step, and the client to a request."""
+    """What the CPU adds to a batch, and the client to a request.
+
+    Scheduling a batch and taking in its tokens takes `step_s` and a part a sequence and a new block; when
+    scheduling runs ahead (async) it is hidden behind the batch that the GPU runs. The gap, in which the
+    worker prepares the next batch's inputs, is not hidden.
+    """
 
     step_s: Seconds
     per_sequence_s: Seconds
     per_new_block_s: Seconds
-    eager_step_s: Seconds
+    gap_s: Seconds
+    gap_per_sequence_s: Seconds
+    eager_step_s: Seconds  # launching a whole model's kernels one by one, without CUDA graphs
     client_round_trip_s: Seconds
 
 

@@ -35,7 +35,14 @@ class Scenario(Spec):
     @cached_property
     def resolved_engine(self) -> ResolvedEngine:
         """The engine options with every default of the version filled in."""
-        return resolve_engine(self.engine, self.model, self.hardware, self.parallel.num_gpus_per_replica)
+        parallel = self.parallel
+        return resolve_engine(
+            self.engine,
+            self.model,
+            self.hardware,
+            parallel.num_gpus_per_replica,
+            parallel.pipeline_parallel_size,
+        )
 
     @cached_property
     def layers_per_stage(self) -> tuple[int, ...]:

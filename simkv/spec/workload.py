@@ -7,14 +7,23 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from simkv.spec.base import NonNegativeInt, PositiveFloat, PositiveInt, Spec
+from simkv.spec.base import PositiveInt, Spec
+
+# Bounds against slips of the keyboard: within them a run ends, its memory suffices, and its nanoseconds fit
+# into 64 bits.
+MAX_LEN_TOKENS = 100_000_000  # ten times the longest context that any model claims
+MAX_NUM_PROMPTS = 10_000_000  # some 10 GB of requests
+MAX_DURATION_S = 1e9  # 32 years
+MAX_P99_OVER_MEDIAN = 10_000
+
+NumTokens = Annotated[int, Field(gt=0, le=MAX_LEN_TOKENS)]
 
 
 class UniformLen(Spec):
     """Integers between `min` and `max`, both included."""
 
-    min: PositiveInt
-    max: PositiveInt
+    min: NumTokens
+    max: NumTokens
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -26,21 +35,25 @@ class UniformLen(Spec):
 class LognormalLen(Spec):
     """Lognormal lengths by their median and 99th percentile, cut at `max` if given, at least 1."""
 
-    median: PositiveFloat
-    p99: PositiveFloat
-    max: PositiveInt | None = None
+    median: Annotated[float, Field(gt=0, le=MAX_LEN_TOKENS)]
+    p99: Annotated[float, Field(gt=0, le=MAX_LEN_TOKENS)]
+    max: NumTokens | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.p99 < self.median:
             raise ValueError(f"p99: {self.p99:g} is below the median {self.median:g}")
+        if self.p99 / MAX_P99_OVER_MEDIAN > self.median:
+            raise ValueError(
+                f"p99: {self.p99:g} is more than {MAX_P99_OVER_MEDIAN:,} times the median {self.median:g}"
+            )
         return self
 
 
 class LengthSpec(Spec):
     """A distribution of lengths in tokens: a number in the file means `fixed`."""
 
-    fixed: PositiveInt | None = None
+    fixed: NumTokens | None = None
     uniform: UniformLen | None = None
     lognormal: LognormalLen | None = None
 
@@ -70,17 +83,17 @@ class WorkloadSpec(Spec):
     """
 
     arrival: Literal["poisson", "gamma", "constant", "inf"] | None = None
-    request_rate: PositiveFloat | None = None
-    burstiness: PositiveFloat = 1.0
+    request_rate: Annotated[float, Field(gt=0, le=1e9)] | None = None  # one a tick of the clock at most
+    burstiness: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     max_concurrency: PositiveInt | None = None
-    num_prompts: PositiveInt | None = None
+    num_prompts: Annotated[int, Field(gt=0, le=MAX_NUM_PROMPTS)] | None = None
     dataset_name: Literal["lengths", "random", "azure"] = "lengths"
     prompt_len: Length | None = None
     output_len: Length | None = None
-    random_input_len: PositiveInt = 1024
-    random_output_len: PositiveInt = 128
+    random_input_len: NumTokens = 1024
+    random_output_len: NumTokens = 128
     random_range_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    random_prefix_len: NonNegativeInt = 0
+    random_prefix_len: Annotated[int, Field(ge=0, le=MAX_LEN_TOKENS)] = 0
     dataset_path: str | None = None
 
     @model_validator(mode="after")
@@ -97,6 +110,11 @@ class WorkloadSpec(Spec):
         elif self.resolved_arrival != "inf" and self.request_rate is None:
             raise ValueError(
                 f"request_rate: expected requests per second for arrival {self.arrival}, got nothing"
+            )
+        if self.request_rate is not None and self.resolved_num_prompts > self.request_rate * MAX_DURATION_S:
+            raise ValueError(
+                f"request_rate: {self.resolved_num_prompts} requests at {self.request_rate:g} a second take "
+                f"more than {MAX_DURATION_S:g} seconds; raise it or lower num_prompts"
             )
         if self.burstiness != 1 and self.arrival not in (None, "gamma"):
             raise ValueError(f"burstiness: only arrival: gamma has it; remove it or arrival: {self.arrival}")

@@ -6,24 +6,17 @@ engine core and notes the same fields as the recording; the two must be equal in
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simkv.errors import TraceError
 from simkv.kv import BlockPool, KVCacheManager
 from simkv.scheduler import Request, RequestStatus, Scheduler, SchedulerConfig
 from simkv.step import StepPlan
+from simkv.validate.recording_file import SCHEDULER_KEYS, read_recording
 
-_SCHEDULER_KEYS = (
-    "max_num_seqs", "max_num_batched_tokens", "max_model_len", "enable_chunked_prefill",
-    "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive", "policy",
-    "scheduler_reserve_full_isl", "async_scheduling", "pipeline_parallel_size",
-)  # fmt: skip
-_KV_KEYS = ("block_size", "num_gpu_blocks", "enable_prefix_caching", "watermark")
 # Small recordings also hold queues; they are compared where the recording has them.
 _QUEUE_KEYS = ("running_ids", "waiting_ids", "free_queue", "cached_blocks")
 
@@ -56,45 +49,15 @@ class Comparison:
         return self.first_difference is None
 
 
-def read_recording(path: Path) -> dict[str, Any]:
-    """Read a recording; raise TraceError naming each key that is missing."""
-    try:
-        recording = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise TraceError(f"{path}: wanted a recording in JSON, got text that is not JSON ({error})") from None
-    if not isinstance(recording, dict):
-        raise TraceError(
-            f"{path}: wanted an object with config, requests and steps, got {type(recording).__name__}"
-        )
-    faults = [
-        f"{path}: {key}: wanted {kind.__name__}, got {type(recording.get(key)).__name__}"
-        for key, kind in (("config", dict), ("requests", list), ("steps", list), ("out_base", int))
-        if not isinstance(recording.get(key), kind)
-    ]
-    if not faults:
-        faults = [
-            f"{path}: config.{key}: missing"
-            for key in (*_SCHEDULER_KEYS, *_KV_KEYS)
-            if key not in recording["config"]
-        ]
-    if faults:
-        raise TraceError(faults)
-    return recording
-
-
 def compare_recording(path: Path) -> Comparison:
-    """Replay a recording and return the first difference, if any."""
+    """Replay a recording and return the first difference, if any; raise TraceError if the file is wrong."""
     recording = read_recording(path)
     name = str(recording.get("name", path.stem))
-    try:
-        return Comparison(name, len(recording["steps"]), _first_difference(recording))
-    except (KeyError, TypeError, ValueError) as error:
-        raise TraceError(f"{path}: is not a recording: {type(error).__name__}: {error}") from error
+    return Comparison(name, len(recording["steps"]), compare(recording))
 
 
-def _first_difference(recording: dict[str, Any]) -> Difference | None:
+def compare(recording: dict[str, Any]) -> Difference | None:
+    """Replay a recording that has been read; return the first difference, None if there is none."""
     replay = Replay(recording)
     steps = replay.steps()
     for wanted in recording["steps"]:
@@ -127,7 +90,7 @@ class Replay:
 
     def __init__(self, recording: dict[str, Any]):
         config = recording["config"]
-        self.config = SchedulerConfig(**{key: config[key] for key in _SCHEDULER_KEYS})
+        self.config = SchedulerConfig(**{key: config[key] for key in SCHEDULER_KEYS})
         self.pool = BlockPool(config["num_gpu_blocks"])
         self.kv = KVCacheManager(
             self.pool,

@@ -1,5 +1,7 @@
 """Laws of whole runs: everything ends, once, in order, and no stage is anywhere twice."""
 
+import statistics
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,11 +55,12 @@ def assert_lawful(log, requests, max_model_len):
     max_concurrency=st.sampled_from([None, 1, 3]),
     round_trip_ns=st.sampled_from([0, 7_000]),
     host_s=st.sampled_from([0.0, 3e-6]),
+    is_async=st.booleans(),
 )
 @settings(max_examples=250, deadline=None)
 def test_every_request_finishes_exactly_once(
     rows, num_gpu_blocks, pp, dp, max_num_seqs, budget, caching, shared, policy, reserve, max_concurrency,
-    round_trip_ns, host_s,
+    round_trip_ns, host_s, is_async,
 ):  # fmt: skip
     requests = requests_of(rows, shared)
     simulation = simulation_of(
@@ -72,6 +75,7 @@ def test_every_request_finishes_exactly_once(
         scheduler_reserve_full_isl=reserve,
         max_concurrency=max_concurrency,
         round_trip_ns=round_trip_ns,
+        async_scheduling=is_async,
         cost=UnitCost(pp, host_s),
     )
     log = simulation.run()
@@ -85,17 +89,20 @@ def test_every_request_finishes_exactly_once(
 @pytest.mark.parametrize("pp", [1, 2, 3, 4, 5, 7, 8, 9, 18])
 @pytest.mark.parametrize("num_requests", [1, 2, 5, 10])
 @pytest.mark.parametrize("dp", [1, 2])
-def test_c15_every_depth_ends(pp, num_requests, dp):
+@pytest.mark.parametrize("is_async", [False, True])
+def test_c15_every_depth_ends(pp, num_requests, dp, is_async):
     """Uneven drain: as many requests as not divide the depth, each of another length."""
     requests = requests_of([(0, 10 + 7 * i, 3 + i) for i in range(num_requests)])
-    simulation = simulation_of(requests, num_gpu_blocks=200, pp=pp, dp=dp)
+    simulation = simulation_of(requests, num_gpu_blocks=200, pp=pp, dp=dp, async_scheduling=is_async)
     assert_lawful(simulation.run(), requests, simulation.max_model_len)
 
 
 @pytest.mark.parametrize("caching", [False, True])
-def test_c16_one_long_prompt_in_two_batches_in_flight(caching):
+@pytest.mark.parametrize("is_async", [False, True])
+def test_c16_one_long_prompt_in_two_batches_in_flight(caching, is_async):
     requests = requests_of([(0, 100, 5)])
-    simulation = simulation_of(requests, pp=2, max_num_batched_tokens=16, enable_prefix_caching=caching)
+    options = {"enable_prefix_caching": caching, "async_scheduling": is_async}
+    simulation = simulation_of(requests, pp=2, max_num_batched_tokens=16, **options)
     log = simulation.run()
     assert_lawful(log, requests, simulation.max_model_len)
     # Chunks follow each other into the first stage without waiting for the last one.
@@ -148,6 +155,33 @@ def test_host_time_delays_the_batch():
     log = simulation_of(requests_of([(0, 8, 2)]), cost=UnitCost(host_s=5e-6)).run()
     assert log.steps.column("start_ns") == [5_000, 18_000]
     assert log.steps.column("end_ns") == [13_000, 19_000]
+
+
+def test_scheduling_ahead_hides_host_work_behind_the_gpu():
+    """Synchronous steps take host + GPU time, asynchronous ones the longer of the two."""
+    requests = requests_of([(0, 4, 9)])
+
+    def steady_gap_ns(is_async, host_s):
+        log = simulation_of(requests, async_scheduling=is_async, cost=UnitCost(host_s=host_s)).run()
+        return statistics.median(log.itls.column("gap_ns"))
+
+    assert steady_gap_ns(False, 0.4e-6) == 1_400
+    assert steady_gap_ns(True, 0.4e-6) == 1_000
+    assert steady_gap_ns(False, 3e-6) == 4_000
+    assert steady_gap_ns(True, 3e-6) == 3_000
+
+
+def test_a_request_that_arrives_after_a_batch_was_issued_waits_for_the_next():
+    """Scheduling ahead, batch 1 is fixed while batch 0 runs: a request that comes then joins batch 2."""
+    requests = requests_of([(0, 8, 6), (1_000, 4, 2)])
+    for is_async, scheduled_ns in ((False, 8_000), (True, 8_000)):
+        log = simulation_of(requests, async_scheduling=is_async).run()
+        assert log.requests[1].first_scheduled_ns == scheduled_ns
+    log = simulation_of(requests, async_scheduling=True).run()
+    # Batches 0 and 1 were issued at once; batch 2, at the end of batch 0, runs after batch 1.
+    assert log.steps.column("scheduled_ns")[:3] == [0, 0, 8_000]
+    assert log.steps.column("num_requests")[:3] == [1, 1, 2]
+    assert log.requests[1].first_token_ns == 9_000 + 8_000
 
 
 def test_a_prompt_that_leaves_no_room_is_rejected_and_counted():
