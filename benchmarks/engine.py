@@ -1,6 +1,6 @@
 """What a simulated step costs, against SimPy passing as many bare timeouts in the same run.
 
-    python benchmarks/engine.py [scenario …]
+python benchmarks/engine.py [scenario …]
 """
 
 import sys
@@ -27,7 +27,8 @@ def bare_timeouts_s(num_steps: int) -> float:
 
 
 def main(names: list[str]) -> None:
-    print(f"{'scenario':<18}{'requests':>9}{'prompt tokens':>15}{'steps':>9}{'seconds':>9}{'µs/step':>9}{'× SimPy':>9}")
+    titles = ("requests", "prompt tokens", "steps", "seconds", "µs/step", "× SimPy")
+    print(f"{'scenario':<18}" + "".join(f"{title:>15}" for title in titles))
     for name in names:
         scenario = simkv.load_scenario(name)
         start = time.perf_counter()
@@ -35,8 +36,8 @@ def main(names: list[str]) -> None:
         seconds = time.perf_counter() - start
         steps = summary["num_steps"]
         print(
-            f"{scenario.name:<18}{summary['num_requests']:>9,}{summary['total_input_tokens']:>15,}{steps:>9,}"
-            f"{seconds:>9.2f}{seconds / steps * 1e6:>9.1f}{seconds / bare_timeouts_s(steps):>9.1f}"
+            f"{scenario.name:<18}{summary['num_requests']:>15,}{summary['total_input_tokens']:>15,}{steps:>15,}"
+            f"{seconds:>15.2f}{seconds / steps * 1e6:>15.1f}{seconds / bare_timeouts_s(steps):>15.1f}"
         )
 
 

@@ -1,6 +1,6 @@
 """How long the command line takes to start, against a bare interpreter in the same run.
 
-    python benchmarks/startup.py [runs]
+python benchmarks/startup.py [runs]
 """
 
 import statistics

@@ -9,6 +9,7 @@ from simkv.cost import CostModel
 from simkv.engine.simulation import Progress, Simulation
 from simkv.errors import ScenarioError
 from simkv.plan import plan
+from simkv.results.log import RunLog
 from simkv.results.results import Results
 from simkv.scheduler.scheduler import build_scheduler
 from simkv.spec.checks import scenario_faults
@@ -33,18 +34,34 @@ def simulate(
     Raises ScenarioError for a scenario that vLLM or simkv refuses, InfeasibleError if the server would not
     start, TraceError for a faulty trace.
     """
+    log = run_log(scenario, base_dir=base_dir, check=check, progress=progress)
+    return Results(
+        log,
+        scenario=resolved_mapping(scenario),
+        ledger=plan(scenario).as_dict(),
+        slo=scenario.slo.model_dump(exclude_none=True),
+    )
+
+
+def run_log(
+    scenario: Scenario,
+    *,
+    base_dir: Path | None = None,
+    check: bool = False,
+    progress: Progress | None = None,
+) -> RunLog:
+    """Serve the scenario's workload to the end and return the bare log; arguments as for `simulate`."""
     faults = [f"{'.'.join(path)}: {text}" for path, text in scenario_faults(scenario)]
-    if scenario.workload is None:
+    workload = scenario.workload
+    if workload is None:
         faults.append("workload: missing; 'simkv run' needs one ('simkv plan' does not)")
-    if faults or scenario.workload is None:
+    if faults or workload is None:
         raise ScenarioError(faults)
     answer = plan(scenario)
     answer.require()
     engine, parallel = scenario.resolved_engine, scenario.parallel
-    cost = CostModel(scenario)
-    requests = generate(scenario.workload, scenario.model.vocab_size, scenario.seed, base_dir)
     simulation = Simulation(
-        requests,
+        generate(workload, scenario.model.vocab_size, scenario.seed, base_dir),
         partial(
             build_scheduler,
             engine,
@@ -52,22 +69,17 @@ def simulate(
             parallel.pipeline_parallel_size,
             scenario.hardware.gpu.compute_capability,
         ),
-        cost,
+        CostModel(scenario),
         num_gpu_blocks=answer.ledger.num_gpu_blocks,
         num_stages=parallel.pipeline_parallel_size,
         num_replicas=parallel.data_parallel_size,
-        max_concurrency=scenario.workload.max_concurrency,
+        max_concurrency=workload.max_concurrency,
         round_trip_ns=to_ns(scenario.hardware.host.client_round_trip_s.value),
+        ignore_eos=workload.ignore_eos,
         check=check,
         progress=progress,
     )
-    log = simulation.run()
-    return Results(
-        log,
-        scenario=resolved_mapping(scenario),
-        ledger=answer.as_dict(),
-        slo=scenario.slo.model_dump(exclude_none=True),
-    )
+    return simulation.run()
 
 
 def resolved_mapping(scenario: Scenario) -> dict[str, object]:

@@ -122,8 +122,9 @@ class StepTime:
     """Seconds of one batch on one pipeline stage, split so that the parts sum to the total.
 
     Each kernel's time goes to the side of its roofline that binds it: `compute_s` or `memory_s`; collectives
-    go to `comm_s`; `host_s` is the time the GPU waits for its worker's CPU. The four `..._input_s` say how much of the total rests on measured, interpolated, extrapolated or assumed inputs;
-    they sum to the total as well.
+    go to `comm_s`; `host_s` is the time the GPU waits for its worker's CPU. The four `..._input_s` say how
+    much of the total rests on measured, interpolated, extrapolated or assumed inputs; they sum to the total
+    as well.
     """
 
     compute_s: float = 0.0

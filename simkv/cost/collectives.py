@@ -101,4 +101,4 @@ def send_recv_s(hardware: HardwareSpec, num_bytes: float, crosses_nodes: bool) -
     else:
         link = node.nvlink if node.fabric == "nvswitch" and node.nvlink is not None else node.pcie
     bandwidth = link.bandwidth_bytes_per_s.value * hardware.collective_efficiency(2)
-    return link.latency_s.value + hardware.kernels.nccl_small_s.value / 2 + num_bytes / bandwidth
+    return link.latency_s.value + num_bytes / bandwidth

@@ -210,6 +210,7 @@ def refuse_unmodelled(model: ModelSpec, hardware: HardwareSpec) -> None:
     """Raise InfeasibleError if this model's step time is not modelled; its memory is (``simkv plan``)."""
     kind = "mixture-of-experts" if model.is_moe else "latent-attention (MLA)" if model.is_mla else None
     kind = kind or ("hybrid-attention" if model.is_hybrid else None)
+    kind = kind or ("sliding-window" if model.sliding_window is not None else None)
     if kind is not None:
         raise InfeasibleError(
             f"model: {model.name} is a {kind} model, whose step time is not modelled",

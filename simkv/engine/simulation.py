@@ -22,6 +22,7 @@ class Simulation:
 
     make_scheduler   called once a replica
     round_trip_ns    see `Clients`
+    ignore_eos       False: outputs end with a stop token that the scheduler cannot foresee
     check            audit block and request conservation at every step
     progress         called now and then
     """
@@ -37,6 +38,7 @@ class Simulation:
         max_concurrency: int | None = None,
         round_trip_ns: int = 0,
         router: str = "round_robin",
+        ignore_eos: bool = True,
         check: bool = False,
         progress: Progress | None = None,
     ):
@@ -45,6 +47,7 @@ class Simulation:
         self.requests = requests
         self.progress = progress
         self.route = ROUTERS[router]
+        self.ignore_eos = ignore_eos
         self._records: dict[int, RequestRecord] = {}
         self._num_left = len(requests)
         self._num_routed = 0
@@ -96,8 +99,16 @@ class Simulation:
         self._num_routed += 1
         self._num_delivered[index] += 1
         self._records[spec.request_id].replica = index
+        # An output that ends with a stop token could have gone on to max_model_len for all the engine knows.
+        room = self.max_model_len - spec.num_prompt_tokens
         request = Request(
-            spec.request_id, spec.prompt, spec.max_tokens, spec.output_start, self.env.now_ns, spec.priority
+            spec.request_id,
+            spec.prompt,
+            max_tokens=spec.max_tokens if self.ignore_eos else room,
+            output_start=spec.output_start,
+            arrival=self.env.now_ns,
+            priority=spec.priority,
+            stop_after=None if self.ignore_eos else spec.max_tokens,
         )
         self.replicas[index].submit(request)
 

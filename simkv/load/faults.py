@@ -68,7 +68,7 @@ def _describe(detail: ErrorDetails, spec: type[BaseModel], keys: KeyPath) -> str
     for bound, words in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most")):
         if bound in context:
             number = context[bound]
-            shown_bound = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+            shown_bound = f"{number:,.0f}" if float(number).is_integer() else f"{number:g}"
             return f"wanted a number {words} {shown_bound}, got {got}"
     if kind == "value_error":
         return _wanted(str(context["error"]))

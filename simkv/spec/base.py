@@ -24,7 +24,8 @@ class Spec(BaseModel):
         return type(self).model_validate(fields)
 
 
-def _as_tuple(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
+    """Let a YAML list stand for a tuple."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -32,5 +33,5 @@ PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
-IntTuple = Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)]
-StrTuple = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+IntTuple = Annotated[tuple[PositiveInt, ...], BeforeValidator(as_tuple)]
+StrTuple = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]

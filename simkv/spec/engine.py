@@ -60,7 +60,6 @@ class ResolvedEngine(Spec):
     max_num_batched_tokens: int
     gpu_memory_utilization: float
     kv_cache_dtype: str
-    kv_cache_dtype_bytes: float
     kv_cache_memory_bytes: int | None
     num_gpu_blocks_override: int | None
     block_size: int
@@ -75,6 +74,11 @@ class ResolvedEngine(Spec):
     enforce_eager: bool
     disable_custom_all_reduce: bool
     distributed_executor_backend: str
+
+    @property
+    def kv_cache_dtype_bytes(self) -> float:
+        """Bytes of one element of the KV cache."""
+        return DTYPE_BYTES[self.kv_cache_dtype]
 
     @property
     def version(self) -> tuple[int, int]:
@@ -139,7 +143,6 @@ def resolve_engine(
         max_num_batched_tokens=budget,
         gpu_memory_utilization=engine.gpu_memory_utilization or default_utilization,
         kv_cache_dtype=kv_dtype,
-        kv_cache_dtype_bytes=DTYPE_BYTES[kv_dtype],
         kv_cache_memory_bytes=engine.kv_cache_memory_bytes,
         num_gpu_blocks_override=engine.num_gpu_blocks_override,
         block_size=engine.block_size,

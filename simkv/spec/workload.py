@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from simkv.spec.base import PositiveInt, Spec
+from simkv.spec.base import PositiveInt, Spec, as_tuple
 
 # Bounds against slips of the keyboard: within them a run ends, its memory suffices, and its nanoseconds fit
 # into 64 bits.
@@ -73,13 +73,32 @@ def _as_length(value: Any) -> Any:
 Length = Annotated[LengthSpec, BeforeValidator(_as_length)]
 
 
+class GivenRequest(Spec):
+    """One request written out in the scenario; its first `prefix_len` tokens are those of all others'."""
+
+    arrival_s: Annotated[float, Field(ge=0, le=MAX_DURATION_S)] = 0.0
+    prompt_len: NumTokens
+    output_len: NumTokens
+    prefix_len: Annotated[int, Field(ge=0, le=MAX_LEN_TOKENS)] = 0
+    priority: int = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.prefix_len > self.prompt_len:
+            raise ValueError(f"prefix_len: {self.prefix_len} is above prompt_len {self.prompt_len}")
+        return self
+
+
 class WorkloadSpec(Spec):
     """Requests of one run; names are those of ``vllm bench serve``.
 
     arrival          ``poisson``, ``gamma`` (with `burstiness`), ``constant`` or ``inf`` (all at once)
     max_concurrency  requests on their way at most; further ones wait at the client, first in first out
     dataset_name     ``lengths``: `prompt_len` and `output_len`; ``random``: vLLM's random data set
-                     (`random_*`); ``azure``: the CSV of the Azure LLM inference trace 2023 at `dataset_path`
+                     (`random_*`); ``azure``: the CSV of the Azure LLM inference trace 2023 at `dataset_path`;
+                     ``requests``: those written out in `requests`
+    ignore_eos       True: the engine knows that outputs end at their length; False: they end with a stop
+                     token, which a scheduler that runs ahead of its tokens cannot foresee
     """
 
     arrival: Literal["poisson", "gamma", "constant", "inf"] | None = None
@@ -87,7 +106,9 @@ class WorkloadSpec(Spec):
     burstiness: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     max_concurrency: PositiveInt | None = None
     num_prompts: Annotated[int, Field(gt=0, le=MAX_NUM_PROMPTS)] | None = None
-    dataset_name: Literal["lengths", "random", "azure"] = "lengths"
+    dataset_name: Literal["lengths", "random", "azure", "requests"] = "lengths"
+    requests: Annotated[tuple[GivenRequest, ...], BeforeValidator(as_tuple)] = ()
+    ignore_eos: bool = True
     prompt_len: Length | None = None
     output_len: Length | None = None
     random_input_len: NumTokens = 1024
@@ -100,8 +121,10 @@ class WorkloadSpec(Spec):
     def _check(self) -> Self:
         if self.dataset_name == "lengths" and (self.prompt_len is None or self.output_len is None):
             raise ValueError("expected prompt_len and output_len (or dataset_name: random or azure)")
-        if self.dataset_name == "azure":
-            if self.dataset_path is None:
+        if bool(self.requests) != (self.dataset_name == "requests"):
+            raise ValueError("requests: belong to dataset_name: requests, which needs at least one")
+        if self.dataset_name in ("azure", "requests"):
+            if self.dataset_name == "azure" and self.dataset_path is None:
                 raise ValueError("dataset_path: expected the path of the trace, got nothing")
             if self.arrival is not None or self.request_rate is not None:
                 raise ValueError(
@@ -139,4 +162,4 @@ class WorkloadSpec(Spec):
     @property
     def resolved_num_prompts(self) -> int:
         """Number of requests; 1,000 as in ``vllm bench serve`` if not given."""
-        return self.num_prompts or 1000
+        return self.num_prompts or len(self.requests) or 1000

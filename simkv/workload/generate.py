@@ -13,6 +13,7 @@ import numpy as np
 
 from simkv.errors import TraceError
 from simkv.spec.workload import WorkloadSpec
+from simkv.units import to_ns
 from simkv.workload.arrivals import arrival_times_ns
 from simkv.workload.lengths import sample_lengths
 from simkv.workload.prompt import RequestSpec, Segment
@@ -76,10 +77,33 @@ def _azure(workload: WorkloadSpec, vocab_size: int, seed: int, base_dir: Path | 
     )
 
 
+def _given(workload: WorkloadSpec, vocab_size: int, seed: int, base_dir: Path | None) -> list[RequestSpec]:
+    given = sorted(workload.requests[: workload.num_prompts], key=lambda request: request.arrival_s)
+    prefix_len = max(request.prefix_len for request in given)
+    requests = []
+    next_token = prefix_len
+    for request in given:
+        own_len = request.prompt_len - request.prefix_len
+        segments = (Segment(0, request.prefix_len), Segment(next_token, own_len))
+        requests.append(
+            RequestSpec(
+                len(requests),
+                to_ns(request.arrival_s),
+                tuple(segment for segment in segments if segment.length),
+                request.output_len,
+                next_token + own_len,
+                request.priority,
+            )
+        )
+        next_token += own_len + request.output_len
+    return requests
+
+
 _DATASETS: dict[str, Callable[[WorkloadSpec, int, int, Path | None], list[RequestSpec]]] = {
     "lengths": _lengths,
     "random": _random,
     "azure": _azure,
+    "requests": _given,
 }
 
 

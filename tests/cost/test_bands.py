@@ -84,10 +84,10 @@ CHUNKS_US = {
 
 
 @pytest.mark.parametrize(("hardware", "num_tokens", "context_len"), CHUNKS_US)
-def test_a_chunk_over_a_prefix_is_met_within_a_quarter(hardware, num_tokens, context_len):
+def test_a_chunk_over_a_prefix_is_met_within_30_percent(hardware, num_tokens, context_len):
     seconds = attention(32, 8, hardware=hardware).prefill([PrefillChunk(num_tokens, context_len)]).seconds
     measured = CHUNKS_US[hardware, num_tokens, context_len]
-    assert seconds * 1e6 == pytest.approx(measured, rel=0.25)
+    assert seconds * 1e6 == pytest.approx(measured, rel=0.30)
 
 
 def test_a_single_decode_of_70b_is_near_the_time_of_streaming_its_weights():

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simkv.cost import CostModel
+from simkv.cost.collectives import Collectives
 from simkv.cost.model import quantized_compute_dtype
 from simkv.errors import InfeasibleError
 from simkv.load.hardware import shipped_hardware
@@ -119,7 +121,7 @@ def test_time_never_falls_over_the_steps_of_graphs_tiles_and_kernels(model):
         [shape_of([], [(num_tokens, 0)]) for num_tokens in range(1, 1_400)],
     ):
         times = [cost.step_time(shape).total_s for shape in shapes]
-        assert all(b >= a * (1 - ROUNDING) for a, b in zip(times, times[1:], strict=False))
+        assert all(b >= a * (1 - ROUNDING) for a, b in pairwise(times))
 
 
 @every_profile
@@ -160,24 +162,27 @@ def test_a_batch_without_a_graph_is_never_faster(hardware, data, batch):
     assert eager >= piecewise >= full
 
 
-KINDS = {
-    "mixture-of-experts": lambda model: model.is_moe,
-    "latent-attention": lambda model: model.is_mla and not model.is_moe,
-    "hybrid-attention": lambda model: model.is_hybrid and not model.is_moe and not model.is_mla,
+def dense_mla():
+    """None is shipped without experts."""
+    fields = {"num_experts": 0, "num_experts_per_tok": 0, "num_shared_experts": 0, "first_k_dense_replace": 0}
+    return find_model("deepseek-ai/DeepSeek-R1").replace(**fields, moe_intermediate_size=None)
+
+
+def windowed(model):
+    return model.sliding_window is not None and not model.is_hybrid
+
+
+UNMODELLED = {
+    "mixture-of-experts": [model for model in shipped_models().values() if model.is_moe],
+    "latent-attention": [dense_mla()],
+    "hybrid-attention": [m for m in shipped_models().values() if m.is_hybrid and not m.is_moe],
+    "sliding-window": [m for m in shipped_models().values() if windowed(m) and not m.is_moe],
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", UNMODELLED)
 def test_models_without_a_step_time_are_refused_and_sent_to_plan(kind):
-    models = [model for model in shipped_models().values() if KINDS[kind](model)]
-    if kind == "latent-attention":  # none is shipped without experts
-        dense = {
-            "num_experts": 0,
-            "num_experts_per_tok": 0,
-            "moe_intermediate_size": None,
-            "num_shared_experts": 0,
-        }
-        models = [find_model("deepseek-ai/DeepSeek-R1").replace(**dense, first_k_dense_replace=0)]
+    models = UNMODELLED[kind]
     assert models
     for model in models:
         scenario = scenario_of("Llama-3.1-8B").replace(model=model)
@@ -188,7 +193,7 @@ def test_models_without_a_step_time_are_refused_and_sent_to_plan(kind):
 def test_a_dtype_the_gpu_does_not_have_is_refused():
     scenario = scenario_of("Llama-3.1-8B")
     scenario = scenario.replace(model=scenario.model.replace(dtype="float32"))
-    with pytest.raises(InfeasibleError, match="no peak_flops_per_s in float32; try model.dtype=bfloat16"):
+    with pytest.raises(InfeasibleError, match="no peak_flops_per_s in float32; try model"):
         CostModel(scenario)
 
 
@@ -214,3 +219,25 @@ def test_fp8_weights_without_fp8_compute_save_bytes_but_no_flops():
     assert on_a100[0].step_time(prefill).compute_s == on_a100[1].step_time(prefill).compute_s
     on_h100 = [cost_of(model, "h100_sxm", 4) for model in (fp8, bf16)]
     assert on_h100[0].step_time(prefill).compute_s < on_h100[1].step_time(prefill).compute_s
+
+
+@pytest.mark.parametrize("model", ["Llama-3.1-70B", "Qwen3-32B", "Llama-3.2-1B"])
+def test_tensor_parallelism_divides_the_work(model):
+    """A large chunk's computing time halves with every doubling, but for the rows of one token's head."""
+    prefill, decode = shape_of([], [(8_192, 0)]), shape_of([32_768] * 16)
+    costs = [cost_of(model, tp=tp) for tp in (1, 2, 4, 8)]
+    for one, two in pairwise(costs):
+        assert two.step_time(prefill).compute_s == pytest.approx(
+            one.step_time(prefill).compute_s / 2, rel=0.02
+        )
+        assert two.step_time(decode).memory_s < one.step_time(decode).memory_s
+
+
+def test_what_a_step_communicates():
+    """Two all-reduces a layer and one for the embedding, and the logits are gathered."""
+    shape, hidden_bytes = shape_of([1_000] * 8), 8 * 8_192 * 2
+    group = Collectives(hardware_of("h100_sxm"), 8, 8)
+    all_reduce_s = group.all_reduce(hidden_bytes, in_graph=True).seconds
+    gather_s = group.all_gather(8 * 128_256 * 2).seconds
+    (time,) = cost_of("Llama-3.1-70B", tp=8).stage_times(shape)
+    assert time.comm_s == pytest.approx((2 * 80 + 1) * all_reduce_s + gather_s)

@@ -6,7 +6,8 @@ from tests.engine.worlds import requests_of, simulation_of
 
 
 def run_with(fault, **options):
-    simulation = simulation_of(requests_of([(0, 40, 20), (0, 40, 20), (5_000, 30, 20)]), num_gpu_blocks=24, **options)
+    requests = requests_of([(0, 40, 20), (0, 40, 20), (5_000, 30, 20)])
+    simulation = simulation_of(requests, num_gpu_blocks=24, **options)
     scheduler = simulation.replicas[0].scheduler
     fault(scheduler)
     return simulation.run()

@@ -1,5 +1,7 @@
 """The recurrence equals SimPy resources, one per stage."""
 
+from itertools import pairwise
+
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,7 +71,7 @@ def test_a_stage_serves_one_batch_at_a_time_and_in_order(case):
     pipeline = Pipeline(num_stages)
     runs = [pipeline.issue(*row) for row in rows]
     for stage in range(num_stages):
-        for earlier, later in zip(runs, runs[1:], strict=False):
+        for earlier, later in pairwise(runs):
             assert later[stage].start_ns >= earlier[stage].end_ns
     for (ready, durations, transfers), row in zip(rows, runs, strict=True):
         assert row[0].start_ns >= ready

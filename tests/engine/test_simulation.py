@@ -1,6 +1,7 @@
 """Laws of whole runs: everything ends, once, in order, and no stage is anywhere twice."""
 
 import statistics
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from simkv.results.log import RequestOutcome
 from tests.engine.worlds import UnitCost, requests_of, simulation_of
 
-rows = st.lists(st.tuples(st.integers(0, 400_000), st.integers(1, 90), st.integers(1, 30)), min_size=1, max_size=14)
+rows = st.lists(
+    st.tuples(st.integers(0, 400_000), st.integers(1, 90), st.integers(1, 30)), min_size=1, max_size=14
+)
 
 
 def assert_lawful(log, requests, max_model_len):
@@ -110,7 +113,7 @@ def test_c16_one_long_prompt_in_two_batches_in_flight(caching, is_async):
     assert chunks == [16] * 6 + [4]
     starts, ends = log.stages.column("start_ns"), log.stages.column("end_ns")
     first_stage = [i for i, stage in enumerate(log.stages.column("stage")) if stage == 0][:7]
-    assert all(starts[b] == ends[a] for a, b in zip(first_stage, first_stage[1:], strict=False))
+    assert all(starts[b] == ends[a] for a, b in pairwise(first_stage))
 
 
 def test_c10_reserving_the_full_prompt_recomputes_nothing():
@@ -136,14 +139,17 @@ def test_a_closed_loop_never_has_more_on_their_way():
     requests = requests_of([(0, 20, 6)] * 9)
     log = simulation_of(requests, max_concurrency=3).run()
     events = sorted(
-        [(record.sent_ns, 1) for record in log.requests] + [(record.finished_ns, -1) for record in log.requests],
+        [(record.sent_ns, 1) for record in log.requests]
+        + [(record.finished_ns, -1) for record in log.requests],
     )
     on_their_way = peak = 0
     for _, change in events:
         on_their_way += change
         peak = max(peak, on_their_way)
     assert peak == 3
-    assert [r.request_id for r in sorted(log.requests, key=lambda r: (r.sent_ns, r.request_id))] == list(range(9))
+    assert [r.request_id for r in sorted(log.requests, key=lambda r: (r.sent_ns, r.request_id))] == list(
+        range(9)
+    )
 
 
 def test_an_idle_engine_lets_time_pass_to_the_next_arrival():

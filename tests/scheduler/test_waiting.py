@@ -1,8 +1,7 @@
 """The two waiting lines."""
 
-from tests.scheduler.drive import ids, request_of
-
 from simkv.scheduler.waiting import FcfsQueue, PriorityQueue
+from tests.scheduler.drive import ids, request_of
 
 
 def test_fcfs_is_a_line_and_victims_go_to_its_front():

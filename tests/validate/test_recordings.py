@@ -29,7 +29,13 @@ def test_replay_equals_recording(path):
 
 def test_committed_recordings_cover_both_schedulers_and_every_option():
     configs = [read(path.read_text(encoding="utf-8"))["config"] for path in COMMITTED]
-    for key in ("async_scheduling", "enable_prefix_caching", "enable_chunked_prefill", "scheduler_reserve_full_isl"):
+    switches = (
+        "async_scheduling",
+        "enable_prefix_caching",
+        "enable_chunked_prefill",
+        "scheduler_reserve_full_isl",
+    )
+    for key in switches:
         assert {config[key] for config in configs} == {False, True}, key
     assert {config["policy"] for config in configs} == {"fcfs", "priority"}
     assert {config["pipeline_parallel_size"] for config in configs} >= {1, 2, 4}

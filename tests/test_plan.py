@@ -1,0 +1,158 @@
+"""``simkv plan``: what it prints, what it refuses, and that its remedies help."""
+
+import json
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simkv.errors import InfeasibleError
+from simkv.kv.budget import memory_ledger
+from simkv.plan import plan
+from simkv.spec.checks import scenario_faults
+from tests.cost.worlds import layouts, scenario_of
+
+GOLDEN = """\
+meta-llama/Llama-3.1-70B on h100_sxm_x8, TP4×PP2, vLLM 0.32.0, gpu_memory_utilization 0.9, KV in fp8
+
+GiB per GPU      layers     budget    weights activation  non-torch     graphs         KV     blocks
+stage 0              40      71.27      16.43       0.72       2.10       1.07      50.95    166,969
+stage 1              40      71.27      16.43       1.96       2.10       1.07      49.71    162,900
+
+GPU KV cache size: 2,606,400 tokens (162,900 blocks of 16)
+Maximum concurrency for 131,072 tokens per request: 19.89x
+Stage 1 binds: its GPUs hold the fewest blocks."""
+
+
+def with_remedy(scenario, remedy):
+    """The scenario after ``--set REMEDY``."""
+    path, _, value = remedy.partition("=")
+    section, field = path.split(".")
+    return scenario.replace(**{section: {field: yaml.safe_load(value)}})
+
+
+def assert_remedies_help(scenario):
+    answer = plan(scenario)
+    assert not answer.fits
+    for remedy in answer.remedies:
+        changed = with_remedy(scenario, remedy)
+        assert changed != scenario
+        assert not scenario_faults(changed), remedy
+        assert plan(changed).fits, remedy
+    return answer
+
+
+def test_the_printed_plan():
+    engine = {"kv_cache_dtype": "fp8", "gpu_memory_utilization": 0.9}
+    assert str(plan(scenario_of("Llama-3.1-70B", "h100_sxm_x8", 4, 2, **engine))) == GOLDEN
+
+
+def test_versions_that_do_not_deduct_graphs_say_so():
+    text = str(plan(scenario_of("Llama-3.1-8B", vllm_version="0.19.0")))
+    assert "0.93*" in text
+    assert "* on top of the budget in this version" in text
+
+
+def test_a_70b_model_in_16_bits_is_refused_on_one_card_with_the_smallest_sizes_that_fit():
+    """Case: 140 GB of weights on 80 GB."""
+    scenario = scenario_of("Llama-3.1-70B", max_model_len=8_192)
+    answer = assert_remedies_help(scenario)
+    assert "weights of 131.42 GiB do not leave room" in answer.refusal
+    assert "short by 62.57 GiB" in answer.refusal
+    assert answer.remedies == ("parallel.tensor_parallel_size=2", "parallel.pipeline_parallel_size=2")
+    with pytest.raises(InfeasibleError, match=r"131\.42 GiB.*; try parallel\.tensor_parallel_size=2, or "):
+        answer.require()
+    assert "Does not start: weights of" in str(answer)
+    assert "  try parallel.tensor_parallel_size=2" in str(answer)
+    assert "GPU KV cache size" not in str(answer)
+
+
+def test_a_request_that_is_too_long_is_refused_with_the_longest_that_fits():
+    scenario = scenario_of("Llama-3.1-70B", tp=2)
+    answer = assert_remedies_help(scenario)
+    assert "one request of max_model_len 131,072 tokens needs 20.00 GiB" in answer.refusal
+    assert "1.29 GiB are available" in answer.refusal
+    longest = answer.ledger.longest_request_tokens
+    assert answer.remedies[0] == f"engine.max_model_len={longest}"
+    assert not plan(scenario.replace(engine={"max_model_len": longest + 1})).fits
+    assert "parallel.tensor_parallel_size=4" in answer.remedies
+
+
+def test_fp8_kv_and_more_utilization_are_remedies_where_they_suffice():
+    barely = scenario_of("Llama-3.1-8B", "l40s", vllm_version="0.19.0", gpu_memory_utilization=0.7)
+    assert {"engine.gpu_memory_utilization=0.95", "engine.kv_cache_dtype=fp8"} <= set(
+        assert_remedies_help(barely).remedies
+    )
+
+
+def test_out_of_memory_is_an_answer_not_a_crash():
+    """Graphs on top of a budget of 0.99, and blocks or bytes that the card does not have."""
+    graphs = scenario_of("Llama-3.1-8B", vllm_version="0.19.0", gpu_memory_utilization=0.99)
+    answer = assert_remedies_help(graphs)
+    assert "out of memory on stage 0" in answer.refusal
+    assert "of 79.19 GiB" in answer.refusal
+    assert "engine.gpu_memory_utilization=0.95" in answer.remedies
+    for engine in ({"num_gpu_blocks_override": 100_000}, {"kv_cache_memory_bytes": 10**11}):
+        assert "out of memory" in assert_remedies_help(scenario_of("Llama-3.1-8B", **engine)).refusal
+
+
+def test_an_override_too_small_for_one_request_offers_no_length_of_zero():
+    answer = assert_remedies_help(scenario_of("Llama-3.1-8B", num_gpu_blocks_override=1))
+    assert "0.00 GiB are available" in answer.refusal
+    assert not any("max_model_len" in remedy for remedy in answer.remedies)
+    shorter = assert_remedies_help(scenario_of("Llama-3.1-8B", num_gpu_blocks_override=101))
+    assert "engine.max_model_len=1600" in shorter.remedies
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    layout=st.sampled_from(layouts("h100_sxm") + layouts("l40s") + layouts("rtx_4090")),
+    utilization=st.sampled_from((0.5, 0.8, 0.92, 0.98, 1.0)),
+    version=st.sampled_from(("0.19.0", "0.32.0")),
+)
+def test_every_remedy_of_every_refusal_helps(layout, utilization, version):
+    scenario = scenario_of(*layout, vllm_version=version, gpu_memory_utilization=utilization)
+    answer = plan(scenario)
+    assert answer.fits == memory_ledger(scenario).fits
+    assert answer.fits == (answer.refusal is None)
+    if not answer.fits:
+        assert_remedies_help(scenario)
+        with pytest.raises(InfeasibleError):
+            answer.require()
+    else:
+        assert answer.remedies == ()
+        answer.require()
+
+
+def test_a_layout_larger_than_the_box_is_a_fault_and_a_smaller_one_a_warning():
+    """Case: TP3×PP3 on 8 GPUs is refused; TP4 is allowed, vLLM does not ask that it divide them."""
+    too_large = scenario_faults(scenario_of("Llama-3.1-8B", "h100_sxm_x8", 3, 3))
+    assert any("needs 9 GPUs, h100_sxm_x8 has 8" in text for _, text in too_large)
+    assert any(
+        "3 does not divide 32 attention heads; use 1, 2, 4, 8, 16 or 32" in text for _, text in too_large
+    )
+    smaller = scenario_of("Llama-3.1-8B", "h100_sxm_x8", 4)
+    assert not scenario_faults(smaller)
+    answer = plan(smaller)
+    assert answer.fits
+    assert answer.warnings == ("4 of 8 GPUs idle: the layout TP4 uses 4",)
+    assert str(answer).endswith("Warning: 4 of 8 GPUs idle: the layout TP4 uses 4.")
+    assert plan(scenario_of("Llama-3.1-8B", "h100_sxm_x8", 8)).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "layout", [("Llama-3.1-8B",), ("Llama-3.1-70B",), ("Llama-3.1-70B", "h100_sxm_x8", 4, 2)]
+)
+def test_a_plan_is_plain_data(layout):
+    answer = plan(scenario_of(*layout))
+    data = answer.as_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert data["fits"] == answer.fits
+    assert data["num_gpu_blocks"] == answer.ledger.num_gpu_blocks
+    assert [rank["stage"] for rank in data["ranks"]] == list(range(len(answer.ledger.ranks)))
+
+
+@pytest.mark.parametrize("model", ["deepseek-ai/DeepSeek-R1", "Qwen/Qwen3-30B-A3B", "google/gemma-2-9b"])
+def test_models_without_a_step_time_have_a_plan(model):
+    assert "GiB per GPU" in str(plan(scenario_of(model, "h200_sxm", 8)))
