@@ -5,7 +5,9 @@
 >>> print(simkv.plan(scenario).fits, simkv.simulate(scenario).summary["completed"])
 True 5
 
-Everything is imported where it is first used, so that the command line starts quickly.
+Everything is imported where it is first used, so that the command line starts quickly. A function and a
+module never have the same name here: `plan` lives in ``simkv.planning``, as importing a module ``simkv.plan``
+would hide the function.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from simkv import plots as plots
     from simkv.errors import InfeasibleError, InputError, ResultsError, ScenarioError, SimkvError, TraceError
     from simkv.load.scenario import load_scenario, parse_scenario
-    from simkv.plan import Plan, plan
+    from simkv.planning import Plan, plan
     from simkv.results.results import Results
     from simkv.run import simulate
     from simkv.spec.scenario import Scenario
@@ -31,7 +33,7 @@ __all__ = [
 _HOMES = {
     "InfeasibleError": "simkv.errors",
     "InputError": "simkv.errors",
-    "Plan": "simkv.plan",
+    "Plan": "simkv.planning",
     "Results": "simkv.results.results",
     "ResultsError": "simkv.errors",
     "Scenario": "simkv.spec.scenario",
@@ -40,7 +42,7 @@ _HOMES = {
     "TraceError": "simkv.errors",
     "load_scenario": "simkv.load.scenario",
     "parse_scenario": "simkv.load.scenario",
-    "plan": "simkv.plan",
+    "plan": "simkv.planning",
     "simulate": "simkv.run",
 }
 

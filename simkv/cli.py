@@ -51,15 +51,18 @@ class Shipped(StrEnum):
 
 def main() -> None:
     """Run the command line; errors that the user can mend become one line each and exit code 2."""
+    faults: tuple[str, ...] = ()
     try:
         app()
     except InputError as error:
-        for fault in error.faults:
-            print(f"error: {fault}", file=sys.stderr)
-        sys.exit(2)
+        faults = error.faults
     except SimkvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        faults = (str(error),)
+    except OSError as error:  # a full disk, a name that is too long
+        faults = (f"{error.filename or 'simkv'}: {error.strerror or error}",)
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    sys.exit(2)
 
 
 @app.command()
@@ -99,7 +102,7 @@ def run(
 def plan(file: ScenarioFile, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Answer from the memory ledger alone: does it fit, and how many requests?"""
     from simkv.load.scenario import load_scenario
-    from simkv.plan import plan as make_plan
+    from simkv.planning import plan as make_plan
 
     answer = make_plan(load_scenario(file, overrides or ()))
     print(json.dumps(answer.as_dict(), indent=2) if as_json else answer)
@@ -183,7 +186,7 @@ def _report(results: Results) -> str:
 
 def format_ledger(results: Results) -> str:
     """Return the memory ledger of a result as text."""
-    from simkv.plan import format_ledger as lines_of
+    from simkv.planning import format_ledger as lines_of
 
     return "\n".join(lines_of(results.ledger)) if results.ledger else ""
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from simkv.cost import CostModel
 from simkv.engine.simulation import Progress, Simulation
 from simkv.errors import ScenarioError
-from simkv.plan import plan
+from simkv.planning import plan
 from simkv.results.log import RunLog
 from simkv.results.results import Results
 from simkv.scheduler.scheduler import build_scheduler
-from simkv.spec.checks import scenario_faults
 from simkv.spec.scenario import Scenario
 from simkv.units import to_ns
 from simkv.workload.generate import generate
@@ -51,12 +50,9 @@ def run_log(
     progress: Progress | None = None,
 ) -> RunLog:
     """Serve the scenario's workload to the end and return the bare log; arguments as for `simulate`."""
-    faults = [f"{'.'.join(path)}: {text}" for path, text in scenario_faults(scenario)]
     workload = scenario.workload
     if workload is None:
-        faults.append("workload: missing; 'simkv run' needs one ('simkv plan' does not)")
-    if faults or workload is None:
-        raise ScenarioError(faults)
+        raise ScenarioError("workload: missing; 'simkv run' needs one ('simkv plan' does not)")
     answer = plan(scenario)
     answer.require()
     engine, parallel = scenario.resolved_engine, scenario.parallel

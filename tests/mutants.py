@@ -139,7 +139,9 @@ def survives(mutant: Mutant | None) -> str | None:
         )
     if mutant is None:
         return None if done.returncode == 0 else done.stdout[-2000:]
-    return None if done.returncode == 1 else f"pytest's exit code is {done.returncode}: the tests do not notice"
+    return (
+        None if done.returncode == 1 else f"pytest's exit code is {done.returncode}: the tests do not notice"
+    )
 
 
 def main(names: list[str]) -> int:
@@ -151,7 +153,9 @@ def main(names: list[str]) -> int:
     with ThreadPoolExecutor(NUM_WORKERS) as pool:
         problems = list(pool.map(survives, mutants))
     for mutant, problem in zip(mutants, problems, strict=True):
-        print(f"{'caught' if problem is None else 'SURVIVES':<9} {mutant.name}{'' if problem is None else ': ' + problem}")
+        print(
+            f"{'caught' if problem is None else 'SURVIVES':<9} {mutant.name}{'' if problem is None else ': ' + problem}"
+        )
     num_caught = problems.count(None)
     print(f"{num_caught} of {len(mutants)} mutants caught")
     return 0 if num_caught == len(mutants) else 1

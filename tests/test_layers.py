@@ -22,10 +22,10 @@ ALLOWED = {
     "scheduler": BASE | DATA | {"kv"},
     "load": BASE | DATA,
     "engine": BASE | DATA | {"scheduler", "cost", "kv", "workload", "results"},
-    "plan": BASE | DATA | {"cost", "kv", "load"},
+    "planning": BASE | DATA | {"cost", "kv", "load"},
     "plots": BASE | {"results"},
-    "run": BASE | DATA | PURE | {"load", "engine", "plan"},
-    "validate": BASE | DATA | PURE | {"run", "plan", "load"},
+    "run": BASE | DATA | PURE | {"load", "engine", "planning"},
+    "validate": BASE | DATA | PURE | {"run", "planning", "load"},
     "cli": None,  # everything below
     "__main__": {"cli"},
     "__init__": None,  # the lazy public namespace
@@ -96,7 +96,7 @@ def test_starting_the_command_line_imports_nothing_heavy():
     import sys
 
     code = (
-        "import sys, simkv, simkv.cli, simkv.load.scenario, simkv.plan;"
+        "import sys, simkv, simkv.cli, simkv.load.scenario, simkv.planning;"
         "print([m for m in ('matplotlib', 'pandas', 'scipy', 'pyarrow', 'numpy', 'simpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -133,7 +133,7 @@ def test_a_printed_example_replays_from_its_file(tmp_path):
         "model": MODEL,
         "hardware": "h100_sxm_x2",
         "parallel": {"tensor_parallel_size": 1, "pipeline_parallel_size": 2},
-        "engine": {"max_model_len": 60, "max_num_seqs": 2, "max_num_batched_tokens": 16, "num_gpu_blocks_override": 9},
+        "engine": {"max_model_len": 60, "max_num_seqs": 2, "num_gpu_blocks_override": 9},
         "workload": {"dataset_name": "requests", "requests": [{"prompt_len": 33, "output_len": 4}] * 3},
     }
     text = yaml.safe_dump(raw, sort_keys=False, default_flow_style=None)

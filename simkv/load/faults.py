@@ -105,6 +105,8 @@ def _fields_at(spec: type[BaseModel], keys: Sequence[str | int]) -> list[str]:
     """The fields of the spec that `keys` lead to from `spec`; none where keys are free."""
     current: type[BaseModel] | None = spec
     for key in keys:
+        if isinstance(key, int):  # a place in a list, whose items are the spec
+            continue
         field = current.model_fields.get(str(key)) if current else None
         current = _spec_in(field.annotation) if field else None
     return list(current.model_fields) if current else []

@@ -183,12 +183,21 @@ def _resolve_hardware(value: Any, folder: Path, where: Where) -> HardwareSpec:
             )
         fields = dict(find_hardware(value["gpu"]))
         fields |= {key: value[key] for key in _BOX_KEYS[1:] if key in value}
+        fields["name"] += _box_suffix(fields["num_nodes"], fields["num_gpus_per_node"])
         return _validated(HardwareSpec, fields, "hardware", where)
     if isinstance(value, dict):
         return _validated(
             HardwareSpec, {"name": "inline", "description": "inline", **value}, "hardware", where
         )
     raise ScenarioError(f"hardware: wanted the name of a profile, a path or a mapping, got {shown(value)}")
+
+
+def _box_suffix(num_nodes: Any, num_gpus_per_node: Any) -> str:
+    """What a name would have said: ``_x8`` or ``_2x8``; nothing for what will be refused."""
+    sizes = (num_nodes, num_gpus_per_node)
+    if not all(type(size) is int and 0 < size <= 10_000 for size in sizes):
+        return ""
+    return f"_{num_nodes if num_nodes > 1 else ''}x{num_gpus_per_node}"
 
 
 def _validated(spec: type[SpecT], fields: Mapping[str, Any], key: str, where: Where) -> SpecT:

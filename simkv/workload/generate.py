@@ -80,7 +80,7 @@ def _azure(workload: WorkloadSpec, vocab_size: int, seed: int, base_dir: Path | 
 def _given(workload: WorkloadSpec, vocab_size: int, seed: int, base_dir: Path | None) -> list[RequestSpec]:
     given = sorted(workload.requests[: workload.num_prompts], key=lambda request: request.arrival_s)
     prefix_len = max(request.prefix_len for request in given)
-    requests = []
+    requests: list[RequestSpec] = []
     next_token = prefix_len
     for request in given:
         own_len = request.prompt_len - request.prefix_len

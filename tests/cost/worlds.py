@@ -14,7 +14,7 @@ from simkv.spec.parallel import ParallelSpec
 from simkv.spec.scenario import Scenario
 from simkv.step import PrefillChunk, StepShape
 
-# Dense models of unlike kinds: few KV heads, no GQA, tied tables, fp8 and 4-bit weights, 61-layer remainders.
+# Dense models of unlike kinds: few KV heads, no GQA, tied tables, fp8 and 4-bit weights.
 DENSE_MODELS = (
     "Llama-3.2-1B",
     "Llama-2-7b-hf",

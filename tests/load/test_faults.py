@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from simkv.load.faults import faults_of, shown
-from simkv.spec.base import IntTuple, PositiveInt, Spec
+from simkv.spec.base import IntTuple, PositiveInt, Spec, as_tuple
 from simkv.spec.workload import Length
 
 
@@ -31,6 +31,7 @@ class Outer(Spec):
     maybe: Inner | None = None
     wrapped: Annotated[Inner, BeforeValidator(lambda value: value)] | None = None
     table: dict[str, Inner] = Field(default_factory=dict)
+    row: Annotated[tuple[Inner, ...], BeforeValidator(as_tuple)] = ()
     length: Length | None = None
 
     @model_validator(mode="after")
@@ -86,6 +87,8 @@ def faults(values: dict[str, Any], prefix: tuple[str, ...] = ()) -> list[str]:
         ({"maybe": {"dept": 1}}, "f:2: maybe.dept: unknown key; did you mean 'depth'?"),
         ({"wrapped": {"dept": 1}}, "f:2: wrapped.dept: unknown key; did you mean 'depth'?"),
         ({"table": {"a": {"dept": 1}}}, "f:3: table.a.dept: unknown key"),
+        ({"row": [{}, {"dept": 1}]}, "f:3: row.1.dept: unknown key; did you mean 'depth'?"),
+        ({"row": [3]}, "f:2: row.0: wanted a mapping, got 3"),
         ({"a.b": 1}, "f:1: 'a.b': unknown key; known: " + ", ".join(Outer.model_fields)),
         ({"count": 13}, "f:1: count: wanted another number, got 13"),
         ({"count": 14}, "f:0: wanted no 14"),

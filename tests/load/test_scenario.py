@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from simkv.errors import ScenarioError, SimkvError
 from simkv.load.hardware import shipped_hardware
 from simkv.load.scenario import find_scenario, load_scenario, parse_scenario, shipped_scenarios
-from simkv.plan import plan
+from simkv.planning import plan
 from simkv.spec.scenario import Scenario
 
 TEXT = """\
@@ -449,7 +449,7 @@ sed: 2
         ("median: 800", "median: 0.1", "x.yaml:9: workload.prompt_len.lognormal.p99: 2800 is more than 10,000 times the median 0.1"),
         ("median: 800", "median: 1e308", "x.yaml:9: workload.prompt_len.lognormal.median: wanted a number at most 100,000,000, got 1e+308"),
         ("  output_len: 16\n", "", "x.yaml:5: workload: wanted prompt_len and output_len (or dataset_name: random or azure)"),
-        ("output_len: 16", "dataset_name: sharegpt", "x.yaml:10: workload.dataset_name: wanted lengths, random or azure, got 'sharegpt'"),
+        ("output_len: 16", "dataset_name: sharegpt", "x.yaml:10: workload.dataset_name: wanted lengths, random, azure or requests, got 'sharegpt'"),
         ("output_len: 16", "dataset_name: azure", "x.yaml:5: workload.dataset_path: wanted the path of the trace, got nothing"),
         ("output_len: 16", "output_len: 16\n  burstiness: 2", "x.yaml:11: workload.burstiness: only arrival: gamma has it; remove it or arrival: poisson"),
         ("output_len: 16", "dataset_name: random\n  random_range_ratio: 1", "x.yaml:11: workload.random_range_ratio: wanted a number below 1, got 1"),
@@ -457,6 +457,24 @@ sed: 2
 )  # fmt: skip
 def test_a_field_that_is_refused(old: str, new: str, fault: str) -> None:
     assert faults(changed((old, new))) == [fault]
+
+
+@pytest.mark.parametrize(
+    ("requests", "fault"),
+    [
+        ("[]", "workload.requests: belong to dataset_name: requests, which needs at least one"),
+        ("3", "workload.requests: wanted a list, got 3"),
+        ("[3]", "workload.requests.0: wanted a mapping, got 3"),
+        ("[{prompt_len: 5}]", "workload.requests.0.output_len: missing"),
+        ("[{prompt_len: 5, output_len: 0}]", "workload.requests.0.output_len: wanted a number above 0, got 0"),
+        ("[{prompt_len: 5, output_len: 5, arival_s: 1}]", "workload.requests.0.arival_s: unknown key; did you mean 'arrival_s'?"),
+        ("[{prompt_len: 5, output_len: 5, arrival_s: 1e308}]", "workload.requests.0.arrival_s: wanted a number at most 1,000,000,000, got 1e+308"),
+        ("[{prompt_len: 5, output_len: 5, prefix_len: 6}]", "workload.requests.0.prefix_len: 6 is above prompt_len 5"),
+    ],
+)  # fmt: skip
+def test_requests_written_out_that_are_refused(requests: str, fault: str) -> None:
+    text = f"model: llama-3.1-8b\nhardware: h100_sxm\nworkload:\n  dataset_name: requests\n  requests: {requests}\n"
+    assert faults(text) == [f"x.yaml:5: {fault}"]
 
 
 # Models and hardware
@@ -584,7 +602,7 @@ def test_a_number_that_no_float_can_hold_in_a_model_file(folder: Path) -> None:
         ("{gpu: h100_sxm, x: 8}", ".x: unknown key; known: gpu, num_gpus_per_node, num_nodes"),
         ("{gpu: h100_sxm, num_gpus_per_node: 0}", ".num_gpus_per_node: wanted a number above 0, got 0"),
         ("{gpu: h100_sxm, num_gpus_per_node: true}", ".num_gpus_per_node: wanted an integer, got true"),
-        ("{gpu: h100_sxm, num_gpus_per_node: 16}", ".num_gpus_per_node: wanted at most 8 GPUs in a node of h100_sxm, got 16; use more nodes"),
+        ("{gpu: h100_sxm, num_gpus_per_node: 16}", ".num_gpus_per_node: wanted at most 8 GPUs in a node of h100_sxm_x16, got 16; use more nodes"),
         ("{gpu: h100_sxm, num_nodes: 2}", ".num_nodes: wanted num_gpus_per_node beside 2 nodes, at most 8, got nothing"),
         ("{gpu: h100_sxm, num_gpus_per_node: 8, num_nodes: 99999}", ".num_nodes: wanted a number at most 10,000, got 99999"),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simkv.errors import InfeasibleError
+from simkv.errors import InfeasibleError, ScenarioError
 from simkv.kv.budget import MemoryLedger, memory_ledger
 from simkv.spec.checks import layout, scenario_faults, scenario_warnings
 from simkv.spec.scenario import Scenario
@@ -118,8 +118,19 @@ def format_ledger(answer: Mapping[str, Any]) -> Iterator[str]:
             yield f"Stage {answer['binding_stage']} binds: its GPUs hold the fewest blocks."
 
 
+def require_lawful(scenario: Scenario) -> None:
+    """Raise ScenarioError with every rule between its parts that a scenario breaks."""
+    faults = [f"{'.'.join(path)}: {text}" for path, text in scenario_faults(scenario)]
+    if faults:
+        raise ScenarioError(faults)
+
+
 def plan(scenario: Scenario) -> Plan:
-    """Return the memory ledger of a scenario, or why it would not start and what would help."""
+    """Return the memory ledger of a scenario, or why it would not start and what would help.
+
+    Raises ScenarioError for a layout or an engine option that vLLM refuses before it looks at memory.
+    """
+    require_lawful(scenario)
     ledger = memory_ledger(scenario)
     refusal = _refusal(ledger)
     remedies = () if refusal is None else tuple(_remedies(scenario, ledger))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simkv.errors import InfeasibleError
 from simkv.kv.budget import memory_ledger
-from simkv.plan import plan
+from simkv.planning import plan
 from simkv.spec.checks import scenario_faults
 from tests.cost.worlds import layouts, scenario_of
 
