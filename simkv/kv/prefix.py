@@ -8,9 +8,10 @@ token, index of the block): a request that shares nothing costs two names in all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 RunName = int
+BlockHash = tuple[RunName, int]
 _Key = tuple[RunName, int, int]  # (run before, tokens taken from it, first id)
 
 NO_RUN: RunName = 0
@@ -35,9 +36,10 @@ class TokenRuns:
     >>> for runs, segments in ((a, [(1000, 40), (9000, 30)]), (b, [(1000, 20), (1020, 20), (5000, 30)])):
     ...     for start, length in segments:
     ...         runs.append(start, length)
-    >>> a.block_hashes(0, 4, 16)[:2] == b.block_hashes(0, 4, 16)[:2]   # tokens 0 to 31 are the same
+    >>> in_a, in_b = list(a.block_hashes(0, 4, 16)), list(b.block_hashes(0, 4, 16))
+    >>> in_a[:2] == in_b[:2]   # tokens 0 to 31 are the same
     True
-    >>> a.block_hashes(0, 4, 16)[2] == b.block_hashes(0, 4, 16)[2]     # block 2 ends in the second segment
+    >>> in_a[2] == in_b[2]     # block 2 ends in the second segment
     False
     """
 
@@ -63,16 +65,13 @@ class TokenRuns:
             self._ends.append(end + length)
         self._next_id = start + length
 
-    def block_hashes(self, first: int, last: int, block_size: int) -> Sequence[tuple[RunName, int]]:
-        """Return the hashes of blocks ``first … last - 1``, all of whose tokens are known."""
-        hashes: list[tuple[RunName, int]] = []
+    def block_hashes(self, first: int, last: int, block_size: int) -> Iterator[BlockHash]:
+        """Yield the hashes of blocks ``first … last - 1``, all of whose tokens are known."""
         block = first
         for name, end in zip(self._names, self._ends, strict=True):
-            # Blocks whose last token lies in this run.
-            stop = min(last, end // block_size)
-            if block < stop:
-                hashes.extend((name, i) for i in range(block, stop))
-                block = stop
+            # The blocks whose last token lies in this run.
+            while block < last and (block + 1) * block_size <= end:
+                yield name, block
+                block += 1
             if block == last:
-                break
-        return hashes
+                return

@@ -24,6 +24,7 @@ from simkv.spec.scenario import Scenario
 SpecT = TypeVar("SpecT", bound=BaseModel)
 Where = Callable[[KeyPath], str]
 _BOX_KEYS = ("gpu", "num_gpus_per_node", "num_nodes")
+_BOX_SUFFIX = re.compile("_[0-9]*x[0-9]+$")
 _MAX_NAME_LENGTH = 1000  # no name or path is longer
 _FOLDER_NAME = re.compile(r"(?!\.)[^/\\]{1,100}")  # results go to a folder of the scenario's name
 
@@ -183,7 +184,8 @@ def _resolve_hardware(value: Any, folder: Path, where: Where) -> HardwareSpec:
             )
         fields = dict(find_hardware(value["gpu"]))
         fields |= {key: value[key] for key in _BOX_KEYS[1:] if key in value}
-        fields["name"] += _box_suffix(fields["num_nodes"], fields["num_gpus_per_node"])
+        if suffix := _box_suffix(fields["num_nodes"], fields["num_gpus_per_node"]):
+            fields["name"] = _BOX_SUFFIX.sub("", fields["name"]) + suffix
         return _validated(HardwareSpec, fields, "hardware", where)
     if isinstance(value, dict):
         return _validated(

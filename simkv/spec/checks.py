@@ -130,7 +130,7 @@ def _gpus(scenario: Scenario) -> Iterator[Fault]:
     if per_node is not None and per_node > most:
         yield (
             ("hardware", "num_gpus_per_node"),
-            f"wanted at most {most} GPUs in a node of {hardware.name}, got {per_node}; use more nodes",
+            f"wanted at most {most} GPUs in such a node, got {per_node}; use more nodes",
         )
     elif per_node is None and hardware.num_nodes > 1:
         yield (

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -15,6 +16,7 @@ from simkv.spec.model import DTYPE_BYTES, ModelSpec
 from simkv.units import GIB
 
 LATEST_VLLM = "0.32.0"
+_VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,4})(?:\.|$)")
 KvCacheDtype = Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"]
 Policy = Literal["fcfs", "priority"]
 
@@ -92,10 +94,10 @@ def parse_version(version: str) -> tuple[int, int]:
     >>> parse_version("0.32.0")
     (0, 32)
     """
-    parts = version.removeprefix("v").split(".")
-    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
+    match = _VERSION.match(version)
+    if match is None:
         raise ValueError(f"expected a vLLM version such as {LATEST_VLLM!r}, got {version!r}")
-    return int(parts[0]), int(parts[1])
+    return int(match[1]), int(match[2])
 
 
 def _default_async(version: tuple[int, int], pipeline_parallel_size: int) -> bool:

@@ -119,8 +119,10 @@ class WorkloadSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.dataset_name == "lengths" and (self.prompt_len is None or self.output_len is None):
-            raise ValueError("expected prompt_len and output_len (or dataset_name: random or azure)")
+        if self.dataset_name == "lengths":
+            for name in ("prompt_len", "output_len"):
+                if getattr(self, name) is None:
+                    raise ValueError(f"{name}: missing; wanted a length (or another dataset_name)")
         if bool(self.requests) != (self.dataset_name == "requests"):
             raise ValueError("requests: belong to dataset_name: requests, which needs at least one")
         if self.dataset_name in ("azure", "requests"):

@@ -6,6 +6,7 @@ its outputs, so no two ranges overlap. (`random_dataset` lays out its axis itsel
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -112,10 +113,10 @@ def find_dataset(dataset_path: str, base_dir: Path | None) -> Path:
 
     Raises `TraceError` if neither has it.
     """
-    path = Path(dataset_path).expanduser()
+    path = Path(os.path.expanduser(dataset_path))
     folders = [Path()] if base_dir is None or path.is_absolute() else [base_dir, Path()]
     for folder in folders:
-        if (folder / path).exists():
+        if os.path.exists(folder / path):
             return folder / path
     looked_in = " or ".join(str(folder.absolute()) for folder in folders)
     where = "" if path.is_absolute() else f" in {looked_in}"

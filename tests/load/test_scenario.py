@@ -134,20 +134,20 @@ def test_nothing_is_the_default_where_there_is_one(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hardware", "num_gpus"),
+    ("hardware", "name", "num_gpus"),
     [
-        ("h100_sxm_x8", 8),
-        ("H100-SXM_2x8", 16),
-        ("{gpu: h100_sxm, num_gpus_per_node: 8, num_nodes: 3}", 24),
-        ("{gpu: h100_sxm, num_gpus_per_node: 4}", 4),
-        ("{gpu: h100_sxm_x8, num_gpus_per_node: 4}", 4),
-        ("{gpu: h100_sxm, num_gpus_per_node: null}", None),
+        ("h100_sxm_x8", "h100_sxm_x8", 8),
+        ("H100-SXM_2x8", "h100_sxm_2x8", 16),
+        ("{gpu: h100_sxm, num_gpus_per_node: 8, num_nodes: 3}", "h100_sxm_3x8", 24),
+        ("{gpu: h100_sxm, num_gpus_per_node: 4}", "h100_sxm_x4", 4),
+        ("{gpu: h100_sxm_x8, num_gpus_per_node: 4}", "h100_sxm_x4", 4),
+        ("{gpu: h100_sxm_2x8, num_nodes: 3}", "h100_sxm_3x8", 24),
+        ("{gpu: h100_sxm, num_gpus_per_node: null}", "h100_sxm", None),
     ],
 )
-def test_hardware_by_name_and_as_a_box(hardware: str, num_gpus: int | None) -> None:
-    assert (
-        parse_scenario(changed(("hardware: h100_sxm", f"hardware: {hardware}"))).hardware.num_gpus == num_gpus
-    )
+def test_hardware_by_name_and_as_a_box(hardware: str, name: str, num_gpus: int | None) -> None:
+    made = parse_scenario(changed(("hardware: h100_sxm", f"hardware: {hardware}"))).hardware
+    assert (made.name, made.num_gpus) == (name, num_gpus)
 
 
 def test_inline_hardware_is_the_profile_it_writes_out() -> None:
@@ -295,7 +295,7 @@ WANTED_FIELD = "--set: wanted field=value, such as engine.block_size=32, got "
         ("hardware=a100", f"--set: hardware: no profile 'a100'; did you mean 'a100_sxm'?; known: {PROFILES}, or a .yaml file"),
         ("hardware.gpu=a100_sxm", "--set: hardware.gpu: wanted a mapping, got 'a100_sxm'"),
         ("hardware.gpu.memory_bytes=80 GB", "--set: hardware.gpu.memory_bytes: wanted {value: …, source: …}, got '80 GB'"),
-        ("hardware.num_gpus_per_node=16", "--set: hardware.num_gpus_per_node: wanted at most 8 GPUs in a node of h100_sxm, got 16; use more nodes"),
+        ("hardware.num_gpus_per_node=16", "--set: hardware.num_gpus_per_node: wanted at most 8 GPUs in such a node, got 16; use more nodes"),
         ("parallel.pipeline_layer_partition.0=3", "--set: parallel.pipeline_layer_partition: wanted a list, got {'0': 3}"),
         ("name=../elsewhere", "--set: name: wanted a name for a folder, got '../elsewhere'"),
     ],
@@ -448,7 +448,7 @@ sed: 2
         ("median: 800", "median: 8000", "x.yaml:9: workload.prompt_len.lognormal.p99: 2800 is below the median 8000"),
         ("median: 800", "median: 0.1", "x.yaml:9: workload.prompt_len.lognormal.p99: 2800 is more than 10,000 times the median 0.1"),
         ("median: 800", "median: 1e308", "x.yaml:9: workload.prompt_len.lognormal.median: wanted a number at most 100,000,000, got 1e+308"),
-        ("  output_len: 16\n", "", "x.yaml:5: workload: wanted prompt_len and output_len (or dataset_name: random or azure)"),
+        ("  output_len: 16\n", "", "x.yaml:5: workload.output_len: missing; wanted a length (or another dataset_name)"),
         ("output_len: 16", "dataset_name: sharegpt", "x.yaml:10: workload.dataset_name: wanted lengths, random, azure or requests, got 'sharegpt'"),
         ("output_len: 16", "dataset_name: azure", "x.yaml:5: workload.dataset_path: wanted the path of the trace, got nothing"),
         ("output_len: 16", "output_len: 16\n  burstiness: 2", "x.yaml:11: workload.burstiness: only arrival: gamma has it; remove it or arrival: poisson"),
@@ -602,7 +602,7 @@ def test_a_number_that_no_float_can_hold_in_a_model_file(folder: Path) -> None:
         ("{gpu: h100_sxm, x: 8}", ".x: unknown key; known: gpu, num_gpus_per_node, num_nodes"),
         ("{gpu: h100_sxm, num_gpus_per_node: 0}", ".num_gpus_per_node: wanted a number above 0, got 0"),
         ("{gpu: h100_sxm, num_gpus_per_node: true}", ".num_gpus_per_node: wanted an integer, got true"),
-        ("{gpu: h100_sxm, num_gpus_per_node: 16}", ".num_gpus_per_node: wanted at most 8 GPUs in a node of h100_sxm_x16, got 16; use more nodes"),
+        ("{gpu: h100_sxm, num_gpus_per_node: 16}", ".num_gpus_per_node: wanted at most 8 GPUs in such a node, got 16; use more nodes"),
         ("{gpu: h100_sxm, num_nodes: 2}", ".num_nodes: wanted num_gpus_per_node beside 2 nodes, at most 8, got nothing"),
         ("{gpu: h100_sxm, num_gpus_per_node: 8, num_nodes: 99999}", ".num_nodes: wanted a number at most 10,000, got 99999"),
     ],

@@ -114,7 +114,7 @@ def test_a_box_that_cannot_be_built() -> None:
     hardware = find_hardware("h100_sxm")
     made = scenario().replace(hardware=hardware.replace(num_gpus_per_node=16))
     assert faults(made) == [
-        "hardware.num_gpus_per_node: wanted at most 8 GPUs in a node of h100_sxm, got 16; use more nodes"
+        "hardware.num_gpus_per_node: wanted at most 8 GPUs in such a node, got 16; use more nodes"
     ]
     made = scenario().replace(hardware=hardware.replace(num_nodes=2))
     assert faults(made) == [

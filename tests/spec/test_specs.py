@@ -163,7 +163,7 @@ def test_the_arrival_process_follows_from_what_is_given(fields, arrival):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"prompt_len": None}, "expected prompt_len and output_len"),
+        ({"prompt_len": None}, "prompt_len: missing; wanted a length"),
         ({"arrival": "poisson"}, "request_rate: expected requests per second"),
         (
             {"arrival": "constant", "request_rate": 1.0, "burstiness": 2.0},
