@@ -1,0 +1,71 @@
+"""``simkv run``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simkv.cli.options import AsJson, Overrides, ScenarioFile
+from simkv.cli.progress import show_progress
+
+if TYPE_CHECKING:
+    from simkv.results.results import Results
+
+
+def run(
+    file: ScenarioFile,
+    overrides: Overrides = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Result folder; default: results/NAME, or the next free."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing result folder.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Audit block and request conservation at every step.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a scenario: latency, throughput, and where the time goes."""
+    from simkv.load.scenario import find_scenario, load_scenario
+    from simkv.results.export import check_target
+    from simkv.run import simulate
+
+    path = find_scenario(file)
+    scenario = load_scenario(path, overrides or ())
+    folder = output or _next_free(Path("results") / scenario.name)
+    check_target(folder, overwrite=force)
+    with show_progress() as progress:
+        results = simulate(scenario, base_dir=path.parent, check=check, progress=progress)
+    results.save(folder, overwrite=force)
+    print(json.dumps(results.summary, indent=2) if as_json else _report(results))
+    print(f"saved in {folder}; draw it with: simkv plot {folder}", file=sys.stderr)
+    if not results.summary["is_complete"]:
+        print("stopped early: the result holds what was served until then", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+def _report(results: Results) -> str:
+    from simkv.planning import format_ledger
+    from simkv.results.table import format_bench_table, format_breakdown, format_stages
+
+    summary = results.summary
+    parts = [
+        format_bench_table(summary),
+        "\n".join(format_ledger(results.ledger)) if results.ledger else "",
+        format_breakdown(summary),
+        format_stages(summary),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts)
+
+
+def _next_free(folder: Path) -> Path:
+    """A new run never overwrites an old one: quickstart, quickstart-2, quickstart-3, …"""
+    candidate, number = folder, 2
+    while candidate.exists():
+        candidate = folder.with_name(f"{folder.name}-{number}")
+        number += 1
+    return candidate
