@@ -49,6 +49,7 @@ class Plan:
             "max_concurrency": ledger.max_concurrency,
             "max_model_len": ledger.max_model_len,
             "block_size": ledger.block_size,
+            "max_num_seqs": self.scenario.resolved_engine.max_num_seqs,
             "binding_stage": ledger.binding_stage,
             "ranks": [
                 {

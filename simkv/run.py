@@ -56,8 +56,10 @@ def run_log(
     answer = plan(scenario)
     answer.require()
     engine, parallel = scenario.resolved_engine, scenario.parallel
+    requests = generate(workload, scenario.model.vocab_size, scenario.seed, base_dir)
     simulation = Simulation(
-        generate(workload, scenario.model.vocab_size, scenario.seed, base_dir),
+        requests,
+        getattr(requests, "num_requests", None) or len(requests),
         partial(
             build_scheduler,
             engine,
@@ -70,6 +72,7 @@ def run_log(
         num_stages=parallel.pipeline_parallel_size,
         num_replicas=parallel.data_parallel_size,
         max_concurrency=workload.max_concurrency,
+        router=parallel.data_parallel_router,
         round_trip_ns=to_ns(scenario.hardware.host.client_round_trip_s.value),
         ignore_eos=workload.ignore_eos,
         check=check,

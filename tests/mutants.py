@@ -103,8 +103,6 @@ MUTANTS = [
            "min(num_computed_tokens, self.max_model_len)"),
     Mutant("blocks_hashed_a_step_late", MANAGER, "if num_tokens < len(table) * self.block_size:", "if num_tokens <= len(table) * self.block_size:"),
     Mutant("generated_blocks_never_hashed_late", SCHEDULER, "                self._cache_late(request)", "                pass"),
-    Mutant("victims_hashed_late", SCHEDULER, "if self.kv.enable_prefix_caching and request.status is RequestStatus.RUNNING:",
-           "if self.kv.enable_prefix_caching and request.num_computed_tokens > -1 and request.request_id in self.kv._tables:"),
     Mutant("late_hash_of_unknown_tokens", SCHEDULER, "request.num_computed_tokens - request.num_output_placeholders)\n\n    def _is_at_its_end",
            "request.num_computed_tokens)\n\n    def _is_at_its_end"),
     Mutant("prefix_before_a_run_ignored", PREFIX, "self._names.setdefault((previous, num_previous_tokens, start)",

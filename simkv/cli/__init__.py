@@ -12,6 +12,7 @@ import sys
 import typer
 
 from simkv.cli.catalog import list_shipped
+from simkv.cli.compare import compare
 from simkv.cli.plan import plan
 from simkv.cli.plot import plot
 from simkv.cli.run import run
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(plan)
 app.command()(plot)
+app.command()(compare)
 app.command("list")(list_shipped)
 app.add_typer(validate_app, name="validate")
 

@@ -1,7 +1,8 @@
-"""Who sends the requests: an open loop at given times, or a closed loop with `max_concurrency` slots."""
+"""Who sends the requests: an open loop at given times, a closed loop of slots, sessions of turns."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 
 import simpy
@@ -11,12 +12,15 @@ from simkv.workload import RequestSpec
 
 
 class Clients:
-    """One SimPy process that sends all requests in the order of their arrival.
+    """Sends requests in the order in which they arrive; one that finds no slot waits, first in first out.
 
-    max_concurrency  requests that may be on their way at once; None = no limit. A request that finds no slot
-                     waits, first in first out, as at the semaphore of ``vllm bench serve``.
+    requests         read one by one as their times come, never all at once; in the order of arrival, a later
+                     turn of a session directly behind the turn that it waits for
+    max_concurrency  requests that may be on their way at once, as at the semaphore of ``vllm bench serve``;
+                     None = no limit
     round_trip_ns    time between a client's deciding to send and the engine's seeing the request
-    send             called when a request gets its slot; False = the server refused it at once
+    send             called with a request that has its slot, and when it had wanted to be sent; False = the
+                     server refused it at once
     deliver          called when it reaches the engine
     """
 
@@ -26,7 +30,7 @@ class Clients:
         requests: Iterable[RequestSpec],
         max_concurrency: int | None,
         round_trip_ns: int,
-        send: Callable[[RequestSpec], bool],
+        send: Callable[[RequestSpec, int], bool],
         deliver: Callable[[RequestSpec], None],
     ):
         self.env = env
@@ -36,28 +40,55 @@ class Clients:
         self.send = send
         self.deliver = deliver
         self._num_on_their_way = 0
-        self._slot_freed: simpy.Event | None = None
-        self.done = env.process(self.run())
+        self._waiting: deque[tuple[RequestSpec, int]] = deque()  # for a slot, with when they arrived
+        self._next_turns: dict[int, RequestSpec] = {}  # by the request whose answer they wait for
+        self._none_waits: simpy.Event | None = None
+        env.process(self.run())
 
     def run(self) -> Generator[simpy.Event, None, None]:
-        """Send each request at its time, or when a slot frees."""
+        """Let each request arrive at its time; read no further while one waits for a slot."""
         for request in self.requests:
+            if request.after is not None:
+                self._next_turns[request.after] = request
+                continue
             if request.arrival_ns > self.env.now_ns:
                 yield self.env.until_ns(request.arrival_ns)
-            while self.max_concurrency is not None and self._num_on_their_way >= self.max_concurrency:
-                self._slot_freed = self.env.event()
-                yield self._slot_freed
-            if self.send(request):
-                self._num_on_their_way += 1
-                if self.round_trip_ns == 0:
-                    self.deliver(request)
-                else:
-                    arrival = self.env.timeout(self.round_trip_ns, value=request)
-                    assert arrival.callbacks is not None
-                    arrival.callbacks.append(lambda event: self.deliver(event.value))
+            self._arrive(request)
+            if self._waiting:
+                self._none_waits = self.env.event()
+                yield self._none_waits
 
-    def on_finish(self) -> None:
-        """A request came back: its slot is free."""
+    def on_finish(self, request_id: int) -> None:
+        """A request came back: its slot is free, and its session goes on after the user has thought."""
         self._num_on_their_way -= 1
-        if self._slot_freed is not None and not self._slot_freed.triggered:
-            self._slot_freed.succeed()
+        self._continue_session(request_id)
+        self._send_waiting()
+
+    def _arrive(self, request: RequestSpec) -> None:
+        self._waiting.append((request, self.env.now_ns))
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        limit = self.max_concurrency
+        while self._waiting and (limit is None or self._num_on_their_way < limit):
+            request, arrived_ns = self._waiting.popleft()
+            if self.send(request, arrived_ns):
+                self._num_on_their_way += 1
+                self._after(self.round_trip_ns, self.deliver, request)
+            else:
+                self._continue_session(request.request_id)
+        if not self._waiting and self._none_waits is not None and not self._none_waits.triggered:
+            self._none_waits.succeed()
+
+    def _continue_session(self, request_id: int) -> None:
+        next_turn = self._next_turns.pop(request_id, None)
+        if next_turn is not None:
+            self._after(next_turn.arrival_ns, self._arrive, next_turn)
+
+    def _after(self, delay_ns: int, action: Callable[[RequestSpec], None], request: RequestSpec) -> None:
+        if delay_ns == 0:
+            action(request)
+            return
+        timeout = self.env.timeout(delay_ns)
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(lambda _: action(request))

@@ -41,6 +41,7 @@ class Batch(NamedTuple):
 class Replica:
     """A scheduler and a pipeline under one SimPy process.
 
+    records     of the requests on their way, by id
     on_finish   called with each request that finished, when its last token is known
     audit       called after every change of the scheduler's state (``--check``)
     """
@@ -135,9 +136,11 @@ class Replica:
         now_ns = self.env.now_ns
         gaps: Counter[int] = Counter()
         for request, _, samples in batch.plan.scheduled:
-            record = self.records[request.request_id]
-            if not samples or record.finished_ns is not None:
+            if not samples:
                 continue
+            record = self.records.get(request.request_id)
+            if record is None:
+                continue  # a token that came after a stop token: it is discarded
             if record.last_token_ns is None:
                 record.first_token_ns = now_ns
             else:

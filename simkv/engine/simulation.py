@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from simkv.engine.audit import Auditor
@@ -20,6 +20,7 @@ Progress = Callable[[int, int, int], None]  # finished requests, all requests, s
 class Simulation:
     """Serves `requests` on `num_replicas` engines until every one has finished or was rejected.
 
+    requests         read as their times come (see `Clients`); `num_requests` of them
     make_scheduler   called once a replica
     round_trip_ns    see `Clients`
     ignore_eos       False: outputs end with a stop token that the scheduler cannot foresee
@@ -29,7 +30,8 @@ class Simulation:
 
     def __init__(
         self,
-        requests: Sequence[RequestSpec],
+        requests: Iterable[RequestSpec],
+        num_requests: int,
         make_scheduler: Callable[[], Scheduler],
         cost: StepCost,
         num_gpu_blocks: int,
@@ -44,13 +46,12 @@ class Simulation:
     ):
         self.env = Clock()
         self.log = RunLog(num_gpu_blocks, num_stages, num_replicas)
-        self.requests = requests
+        self.num_requests = num_requests
         self.progress = progress
-        self.route = ROUTERS[router]
+        self.route = ROUTERS[router]()
         self.ignore_eos = ignore_eos
-        self._records: dict[int, RequestRecord] = {}
-        self._num_left = len(requests)
-        self._num_routed = 0
+        self._in_flight: dict[int, RequestRecord] = {}
+        self._num_done = 0
         self._num_delivered = [0] * num_replicas
         self._all_done = self.env.event()
         self.auditors: list[Auditor] = []
@@ -61,44 +62,41 @@ class Simulation:
             if auditor is not None:
                 self.auditors.append(auditor)
             self.replicas.append(
-                Replica(self.env, index, scheduler, cost, self.log, self._records, self._on_finish, auditor)
+                Replica(self.env, index, scheduler, cost, self.log, self._in_flight, self._on_finish, auditor)
             )
         self.max_model_len = self.replicas[0].scheduler.config.max_model_len
-        for request in requests:
-            record = RequestRecord(
-                request.request_id, request.num_prompt_tokens, request.max_tokens, request.arrival_ns
-            )
-            self._records[request.request_id] = record
-            self.log.requests.append(record)
         self.clients = Clients(self.env, requests, max_concurrency, round_trip_ns, self._send, self._deliver)
 
     def run(self) -> RunLog:
         """Run to the end; Ctrl-C ends the run early and leaves the log of what happened, marked incomplete."""
         try:
-            if self._num_left:
+            if self.num_requests:
                 self.env.run(until=self._all_done)
             for auditor in self.auditors:
                 auditor.audit_all()
         except KeyboardInterrupt:
             self.log.is_complete = False
+        for record in self._in_flight.values():
+            self.log.requests.append(record)
         self.log.end_ns = self.env.now_ns
         return self.log
 
-    def _send(self, spec: RequestSpec) -> bool:
+    def _send(self, spec: RequestSpec, arrived_ns: int) -> bool:
         """The front end: a prompt that leaves no room for a token is refused, as by vLLM's API server."""
-        record = self._records[spec.request_id]
+        num_prompt_tokens = spec.num_prompt_tokens
+        record = RequestRecord(spec.request_id, num_prompt_tokens, spec.max_tokens, arrived_ns)
         record.sent_ns = self.env.now_ns
-        if record.num_prompt_tokens >= self.max_model_len:
+        self._in_flight[spec.request_id] = record
+        if num_prompt_tokens >= self.max_model_len:
             record.outcome = RequestOutcome.REJECTED
-            self._count_down()
+            self._close(spec.request_id)
             return False
         return True
 
     def _deliver(self, spec: RequestSpec) -> None:
-        index = self.route(self.replicas, self._num_routed)
-        self._num_routed += 1
+        index = self.route(self.replicas, spec)
         self._num_delivered[index] += 1
-        self._records[spec.request_id].replica = index
+        self._in_flight[spec.request_id].replica = index
         # An output that ends with a stop token could have gone on to max_model_len for all the engine knows.
         room = self.max_model_len - spec.num_prompt_tokens
         request = Request(
@@ -113,12 +111,14 @@ class Simulation:
         self.replicas[index].submit(request)
 
     def _on_finish(self, request: Request) -> None:
-        self.clients.on_finish()
-        self._count_down()
+        self._close(request.request_id)
+        self.clients.on_finish(request.request_id)
 
-    def _count_down(self) -> None:
-        self._num_left -= 1
+    def _close(self, request_id: int) -> None:
+        """A request has come to its end: pack its record away."""
+        self.log.requests.append(self._in_flight.pop(request_id))
+        self._num_done += 1
         if self.progress is not None:
-            self.progress(len(self.requests) - self._num_left, len(self.requests), self.env.now_ns)
-        if self._num_left == 0:
+            self.progress(self._num_done, self.num_requests, self.env.now_ns)
+        if self._num_done == self.num_requests:
             self._all_done.succeed()

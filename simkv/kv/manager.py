@@ -88,9 +88,21 @@ class KVCacheManager:
         """
         if not self.enable_prefix_caching:
             return []
-        last = (request.num_tokens - 1) // self.block_size
+        return self._lookup(self._runs[request.request_id], request.num_tokens)
+
+    def num_cached_blocks(self, prompt: Sequence[tuple[int, int]], num_tokens: int) -> int:
+        """How many blocks a prompt of (start, length) segments would hit, were it to arrive now."""
+        if not self.enable_prefix_caching:
+            return 0
+        runs = TokenRuns(self._prefix_names)
+        for start, length in prompt:
+            runs.append(start, length)
+        return len(self._lookup(runs, num_tokens))
+
+    def _lookup(self, runs: TokenRuns, num_tokens: int) -> list[int]:
+        last = (num_tokens - 1) // self.block_size
         hits: list[int] = []
-        for block_hash in self._runs[request.request_id].block_hashes(0, last, self.block_size):
+        for block_hash in runs.block_hashes(0, last, self.block_size):
             block = self.pool.lookup(block_hash)
             if block is None:
                 break

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, field, fields
 from enum import StrEnum
+from operator import itemgetter
+from typing import Any, overload
 
 from simkv.step import GraphMode, StepPlan, StepTime
 from simkv.units import to_ns
@@ -46,32 +50,49 @@ GRAPH_MODES = tuple(GraphMode)
 
 
 class ColumnLog:
-    """A table of integers that grows by rows and is read by columns.
+    """A table of integers that grows by rows and is read by columns; eight bytes a cell.
 
     >>> log = ColumnLog(("step", "gap_ns"))
     >>> log.append(0, 500); log.append(1, 700)
-    >>> log.column("gap_ns"), len(log)
+    >>> list(log.column("gap_ns")), len(log)
     ([500, 700], 2)
     """
 
+    _PACK_AT = 1 << 16  # cells: a list grows faster by rows than an array does, which is five times smaller
+
     def __init__(self, names: tuple[str, ...]):
         self.names = names
-        self._cells: list[int] = []
+        self._packed = array("q")
+        self._fresh: list[int] = []
 
     def append(self, *row: int) -> None:
         """Add one row, in the order of `names`."""
-        self._cells.extend(row)
+        self._fresh.extend(row)
+        if len(self._fresh) >= self._PACK_AT:
+            self._pack()
 
-    def column(self, name: str) -> list[int]:
+    def column(self, name: str) -> array[int]:
         """Return one column."""
-        return self._cells[self.names.index(name) :: len(self.names)]
+        self._pack()
+        return self._packed[self.names.index(name) :: len(self.names)]
 
-    def columns(self) -> dict[str, list[int]]:
+    def columns(self) -> dict[str, array[int]]:
         """Return all columns by name."""
         return {name: self.column(name) for name in self.names}
 
+    def row(self, index: int) -> Sequence[int]:
+        """Return one row."""
+        self._pack()
+        width = len(self.names)
+        return self._packed[index * width : (index + 1) * width]
+
     def __len__(self) -> int:
-        return len(self._cells) // len(self.names)
+        return (len(self._packed) + len(self._fresh)) // len(self.names)
+
+    def _pack(self) -> None:
+        if self._fresh:
+            self._packed.extend(array("q", self._fresh))
+            self._fresh = []
 
 
 class RequestOutcome(StrEnum):
@@ -103,6 +124,55 @@ class RequestRecord:
     outcome: RequestOutcome = RequestOutcome.UNFINISHED
 
 
+class RequestLog(Sequence[RequestRecord]):
+    """The records of all requests, packed; read in the order of their ids.
+
+    A record is copied in when its request has come to its end; what is read is a copy again.
+    """
+
+    _OUTCOMES = tuple(RequestOutcome)
+    _NOT_YET = -(2**63)  # how None is stored: no clock shows it
+
+    def __init__(self) -> None:
+        self._rows = ColumnLog(tuple(field.name for field in fields(RequestRecord)))
+        self._order: list[int] | None = None
+
+    def append(self, record: RequestRecord) -> None:
+        """Note a request that has come to its end."""
+        *times, outcome = astuple(record)
+        row = (self._NOT_YET if value is None else value for value in times)
+        self._rows.append(*row, self._OUTCOMES.index(outcome))
+        self._order = None
+
+    @overload
+    def __getitem__(self, index: int) -> RequestRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RequestRecord]: ...
+    def __getitem__(self, index: int | slice) -> RequestRecord | list[RequestRecord]:
+        if self._order is None:
+            ids = self._rows.column("request_id")
+            self._order = [row for row, _ in sorted(enumerate(ids), key=itemgetter(1))]
+        if isinstance(index, slice):
+            return [self._record(row) for row in self._order[index]]
+        return self._record(self._order[index])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[RequestRecord]:
+        return (self[index] for index in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _record(self, row: int) -> RequestRecord:
+        *cells, outcome = self._rows.row(row)
+        values: list[Any] = [None if cell == self._NOT_YET else cell for cell in cells]
+        return RequestRecord(*values, self._OUTCOMES[outcome])  # type: ignore[call-arg]  # 14 values
+
+
 @dataclass(slots=True)
 class RunLog:
     """Everything a run noted; times are integer nanoseconds from its start."""
@@ -113,7 +183,7 @@ class RunLog:
     steps: ColumnLog = field(default_factory=lambda: ColumnLog(STEP_COLUMNS))
     stages: ColumnLog = field(default_factory=lambda: ColumnLog(STAGE_COLUMNS))
     itls: ColumnLog = field(default_factory=lambda: ColumnLog(ITL_COLUMNS))
-    requests: list[RequestRecord] = field(default_factory=list)
+    requests: RequestLog = field(default_factory=RequestLog)
     end_ns: int = 0
     is_complete: bool = True  # False: stopped before every request was served
 

@@ -7,6 +7,7 @@ Keys that vLLM does not have come after its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -183,11 +184,11 @@ def _time(log: RunLog, steps: Columns, stages: Columns) -> dict[str, Any]:
     inputs_ns = {kind: int(stages[f"{kind}_input_ns"].sum()) for kind in INPUT_KINDS}
     start_ns, end_ns = _window_ns(log)
     wall_ns = (end_ns - start_ns) * log.num_replicas
-    busy = busy_ns(stages, log.num_stages, start_ns, end_ns)
+    busy = [_ratio(value_ns, wall_ns) for value_ns in busy_ns(stages, log.num_stages, start_ns, end_ns)]
     return (
         {f"{part}_time_s": to_s(value_ns) for part, value_ns in parts_ns.items()}
         | {f"{part}_time_share": _ratio(ns, sum(parts_ns.values())) for part, ns in parts_ns.items()}
         | {f"{kind}_input_share": _ratio(ns, sum(inputs_ns.values())) for kind, ns in inputs_ns.items()}
         | {"scheduling_time_s": to_s(int(steps["host_ns"].sum()))}
-        | {"stage_utilization": [_ratio(value_ns, wall_ns) for value_ns in busy]}
+        | {"mean_stage_utilization": _ratio(math.fsum(busy), log.num_stages), "stage_utilization": busy}
     )

@@ -16,6 +16,8 @@ from simkv.results.tables import FRAMES
 if TYPE_CHECKING:
     import pandas as pd
 
+    from simkv.results.compare import Comparison
+
 
 class Results:
     """The metrics and tables of a run, computed when first asked for.
@@ -81,6 +83,12 @@ class Results:
     def itls(self) -> pd.DataFrame:
         """Inter-token latencies with their numbers; see `tables.itls_frame`."""
         return self._frame("itls")
+
+    def compare(self, other: Results, names: tuple[str, str] = ("A", "B")) -> Comparison:
+        """Return what `other` does differently from this run, better or worse; `print` it."""
+        from simkv.results.compare import compare
+
+        return compare(self, other, names)
 
     def _frame(self, name: str) -> pd.DataFrame:
         if self._stored is not None:

@@ -262,7 +262,7 @@ class Scheduler:
 
     def _cache_late(self, request: Request) -> None:
         """When scheduling runs ahead of the tokens, a block may be completed by the token that just came."""
-        if self.kv.enable_prefix_caching and request.status is RequestStatus.RUNNING:
+        if self.kv.enable_prefix_caching:  # a victim has computed nothing, so nothing of it is cached
             self.kv.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
 
     def _is_at_its_end(self, request: Request) -> bool:

@@ -11,6 +11,8 @@ class ParallelSpec(Spec):
     """The layout, spelt as vLLM spells its flags.
 
     pipeline_layer_partition  layers per stage (``VLLM_PP_LAYER_PARTITION``); None = the version's rule
+    data_parallel_router      who serves a request: ``least_loaded`` (vLLM's own balancer), ``round_robin`` or
+                              ``prefix_affinity``
     rules                     ``vllm`` refuses what that version refuses; ``generic`` what mathematics refuses
     """
 
@@ -20,6 +22,7 @@ class ParallelSpec(Spec):
     decode_context_parallel_size: PositiveInt = 1
     prefill_context_parallel_size: PositiveInt = 1
     pipeline_layer_partition: IntTuple | None = None
+    data_parallel_router: Literal["least_loaded", "round_robin", "prefix_affinity"] = "least_loaded"
     rules: Literal["vllm", "generic"] = "vllm"
 
     @property

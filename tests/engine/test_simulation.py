@@ -132,7 +132,7 @@ def test_c25_a_128k_prompt_is_16_chunks():
         requests, num_gpu_blocks=10_000, block_size=16, max_num_batched_tokens=8_192, max_model_len=140_000
     )
     log = simulation.run()
-    assert log.steps.column("num_prefill_tokens") == [8_192] * 16
+    assert list(log.steps.column("num_prefill_tokens")) == [8_192] * 16
 
 
 def test_a_closed_loop_never_has_more_on_their_way():
@@ -154,13 +154,13 @@ def test_a_closed_loop_never_has_more_on_their_way():
 
 def test_an_idle_engine_lets_time_pass_to_the_next_arrival():
     log = simulation_of(requests_of([(0, 4, 1), (5_000_000, 4, 1)])).run()
-    assert log.steps.column("scheduled_ns") == [0, 5_000_000]
+    assert list(log.steps.column("scheduled_ns")) == [0, 5_000_000]
 
 
 def test_host_time_delays_the_batch():
     log = simulation_of(requests_of([(0, 8, 2)]), cost=UnitCost(host_s=5e-6)).run()
-    assert log.steps.column("start_ns") == [5_000, 18_000]
-    assert log.steps.column("end_ns") == [13_000, 19_000]
+    assert list(log.steps.column("start_ns")) == [5_000, 18_000]
+    assert list(log.steps.column("end_ns")) == [13_000, 19_000]
 
 
 def test_scheduling_ahead_hides_host_work_behind_the_gpu():
@@ -185,8 +185,8 @@ def test_a_request_that_arrives_after_a_batch_was_issued_waits_for_the_next():
         assert log.requests[1].first_scheduled_ns == scheduled_ns
     log = simulation_of(requests, async_scheduling=True).run()
     # Batches 0 and 1 were issued at once; batch 2, at the end of batch 0, runs after batch 1.
-    assert log.steps.column("scheduled_ns")[:3] == [0, 0, 8_000]
-    assert log.steps.column("num_requests")[:3] == [1, 1, 2]
+    assert list(log.steps.column("scheduled_ns")[:3]) == [0, 0, 8_000]
+    assert list(log.steps.column("num_requests")[:3]) == [1, 1, 2]
     assert log.requests[1].first_token_ns == 9_000 + 8_000
 
 
@@ -216,3 +216,61 @@ def test_ctrl_c_leaves_what_was_served():
     log = simulation.run()
     assert not log.is_complete
     assert sum(record.outcome is RequestOutcome.FINISHED for record in log.requests) == 7
+
+
+def test_a_later_turn_is_sent_after_its_answer_and_a_think_time():
+    first, second, third, other = requests_of([(0, 20, 4), (0, 30, 4), (0, 40, 4), (0, 10, 4)])
+    other = other._replace(arrival_ns=1_000_000)
+    second = second._replace(after=0, arrival_ns=50_000)
+    third = third._replace(after=1, arrival_ns=0)
+    log = simulation_of([first, second, third, other]).run()
+    assert_lawful(log, [first, second, third, other], 252)
+    records = log.requests
+    assert records[1].arrival_ns == records[1].sent_ns == records[0].finished_ns + 50_000
+    assert records[2].sent_ns == records[1].finished_ns
+    assert records[3].sent_ns == 1_000_000
+
+
+def test_a_session_whose_turn_is_rejected_goes_on_to_the_next():
+    first, second, third = requests_of([(0, 20, 4), (0, 30, 4), (0, 40, 4)])
+    turns = [first, second._replace(after=0), third._replace(after=1)]
+    log = simulation_of(turns, max_model_len=25).run()
+    outcomes = [record.outcome for record in log.requests]
+    assert outcomes == [RequestOutcome.FINISHED, RequestOutcome.REJECTED, RequestOutcome.REJECTED]
+
+
+def test_requests_are_read_as_their_times_come():
+    """A trace of any length is never held whole: in a closed loop no more is read than has slots."""
+    read = []
+
+    def stream():
+        for request in requests_of([(0, 10, 3)] * 50):
+            read.append((request.request_id, num_done[0]))
+            yield request
+
+    num_done = [0]
+    simulation = simulation_of([], max_concurrency=2)
+    simulation.clients.requests = stream()
+    simulation.num_requests = 50
+    simulation.progress = lambda done, *_: num_done.__setitem__(0, done)
+    assert len(simulation.run().requests) == 50
+    assert all(request_id <= done + 3 for request_id, done in read)
+
+
+@pytest.mark.parametrize("router", ["round_robin", "least_loaded", "prefix_affinity"])
+def test_routers_serve_everyone(router):
+    requests = requests_of([(i * 3_000, 30, 6) for i in range(20)], shared_prefix=16)
+    simulation = simulation_of(requests, dp=3, router=router, enable_prefix_caching=True)
+    log = simulation.run()
+    assert_lawful(log, requests, simulation.max_model_len)
+    served = [sum(record.replica == index for record in log.requests) for index in range(3)]
+    if router == "round_robin":
+        assert served == [7, 7, 6]
+    elif router == "prefix_affinity":
+        assert served == [20, 0, 0]  # whoever served the prefix first is asked again
+
+
+def test_least_loaded_avoids_the_busy_replica():
+    requests = requests_of([(0, 200, 40), (50_000, 10, 2), (100_000, 10, 2), (150_000, 10, 2)])
+    log = simulation_of(requests, dp=2, router="least_loaded").run()
+    assert [record.replica for record in log.requests] == [0, 1, 1, 1]

@@ -45,7 +45,7 @@ def requests_of(rows, shared_prefix=0):
 
 def simulation_of(requests, *, num_gpu_blocks=64, block_size=4, pp=1, dp=1, check=True, cost=None, **options):
     """A simulation over a small cache; `options` go to the scheduler, the clients' to the simulation."""
-    client_keys = ("max_concurrency", "round_trip_ns")
+    client_keys = ("max_concurrency", "round_trip_ns", "router", "ignore_eos")
     client = {key: options.pop(key) for key in client_keys if key in options}
     caching = options.pop("enable_prefix_caching", False)
     watermark = options.pop("watermark", 0.0)
@@ -61,7 +61,8 @@ def simulation_of(requests, *, num_gpu_blocks=64, block_size=4, pp=1, dp=1, chec
         return Scheduler(config, KVCacheManager(pool, block_size, max_model_len, caching, watermark))
 
     return Simulation(
-        requests,
+        iter(requests),
+        len(requests),
         make_scheduler,
         cost or UnitCost(pp),
         num_gpu_blocks=num_gpu_blocks,

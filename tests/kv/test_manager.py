@@ -65,6 +65,13 @@ def test_equal_tokens_after_different_prefixes_are_different():
     assert manager.get_computed_blocks(request_of(manager, 1, [(100, 16), (500, 32)])) == []
 
 
+def test_the_same_tokens_further_on_are_different():
+    """After 40 and after 32 tokens of the same run: block 2 of both ends in the second segment."""
+    manager = cache_of()
+    serve(manager, request_of(manager, 0, [(0, 40), (900, 60)]))
+    assert len(manager.get_computed_blocks(request_of(manager, 1, [(0, 32), (900, 60)]))) == 2
+
+
 def test_a_quoted_answer_is_a_hit():
     manager = cache_of()
     request = request_of(manager, 0, [(0, 20)], num_outputs=30)

@@ -10,7 +10,7 @@ from simkv.spec.engine import EngineSpec
 from simkv.spec.hardware import Quantity
 from simkv.spec.model import ModelSpec, QuantizationSpec
 from simkv.spec.parallel import ParallelSpec
-from simkv.spec.workload import LengthSpec, LognormalLen, UniformLen, WorkloadSpec
+from simkv.spec.workload import WorkloadSpec
 from tests.cost.worlds import scenario_of
 
 LENGTHS = {"prompt_len": 100, "output_len": 10}
