@@ -37,7 +37,7 @@ def simulate(
     return Results(
         log,
         scenario=resolved_mapping(scenario),
-        ledger=plan(scenario).as_dict(),
+        ledger=plan(scenario, base_dir).as_dict(),
         slo=scenario.slo.model_dump(exclude_none=True),
     )
 
@@ -59,7 +59,7 @@ def run_log(
     requests = generate(workload, scenario.model.vocab_size, scenario.seed, base_dir)
     simulation = Simulation(
         requests,
-        getattr(requests, "num_requests", None) or len(requests),
+        requests.num_requests,
         partial(
             build_scheduler,
             engine,

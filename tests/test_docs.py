@@ -12,14 +12,14 @@ from pydantic_core import PydanticUndefined
 import simkv
 from simkv.load.hardware import find_hardware
 from simkv.scheduler import SchedulerConfig
-from simkv.spec import engine, hardware, model, parallel, scenario, workload
+from simkv.spec import engine, hardware, lengths, model, parallel, scenario, workload
 from simkv.spec.base import Spec
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 SPECS = [
     spec
-    for module in (scenario, parallel, engine, workload, model, hardware)
+    for module in (scenario, parallel, engine, workload, lengths, model, hardware)
     for spec in vars(module).values()
     if isinstance(spec, type) and issubclass(spec, Spec) and spec.__module__ == module.__name__
     if spec is not engine.ResolvedEngine  # what EngineSpec becomes; nobody writes it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 import simpy
 
@@ -47,16 +47,26 @@ class Clients:
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """Let each request arrive at its time; read no further while one waits for a slot."""
-        for request in self.requests:
-            if request.after is not None:
-                self._next_turns[request.after] = request
-                continue
+        for request in self._first_turns():
             if request.arrival_ns > self.env.now_ns:
                 yield self.env.until_ns(request.arrival_ns)
             self._arrive(request)
             if self._waiting:
                 self._none_waits = self.env.event()
                 yield self._none_waits
+
+    def _first_turns(self) -> Iterator[RequestSpec]:
+        """The requests that wait for no answer, each when the turns behind it are known."""
+        ahead: RequestSpec | None = None
+        for request in self.requests:
+            if request.after is not None:
+                self._next_turns[request.after] = request
+                continue
+            if ahead is not None:
+                yield ahead
+            ahead = request
+        if ahead is not None:
+            yield ahead
 
     def on_finish(self, request_id: int) -> None:
         """A request came back: its slot is free, and its session goes on after the user has thought."""

@@ -27,7 +27,9 @@ _WANTED = {
 }
 _WANTED_SPECS = {
     "Quantity": "{value: …, source: …}",
-    "LengthSpec": "a number of tokens, {uniform: {min: …, max: …}} or {lognormal: {median: …, p99: …}}",
+    "LengthSpec": "a number of tokens, {uniform: {min: …, max: …}}, {lognormal: {median: …, p99: …}}, "
+    "{quantiles: {0: …, 1: …}} or {preset: …}",
+    "TimeSpec": "a number of seconds or {exponential: {mean: …}}",
 }
 _IMPLIED_KEYS = ("fixed",)  # a number of tokens stands for {fixed: number}
 _IN_YAML = {"None": "nothing", "True": "true", "False": "false"}

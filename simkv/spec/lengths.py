@@ -76,9 +76,7 @@ def _in_order(quantiles: dict[float, int]) -> dict[float, int]:
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-Quantiles = Annotated[
-    dict[Probability, NumTokens], BeforeValidator(_as_quantiles), AfterValidator(_in_order)
-]
+Quantiles = Annotated[dict[Probability, NumTokens], BeforeValidator(_as_quantiles), AfterValidator(_in_order)]
 
 
 class LengthSpec(Spec):

@@ -239,6 +239,17 @@ def test_a_session_whose_turn_is_rejected_goes_on_to_the_next():
     assert outcomes == [RequestOutcome.FINISHED, RequestOutcome.REJECTED, RequestOutcome.REJECTED]
 
 
+def test_sessions_share_one_slot():
+    """A first turn may finish, or be refused, before the next is read: its session still goes on."""
+    turns = requests_of([(0, 20 + i, 4) for i in range(6)])
+    turns = [t._replace(after=i - 1) if i % 2 else t for i, t in enumerate(turns)]
+    log = simulation_of(turns, max_concurrency=1).run()
+    assert_lawful(log, turns, 252)
+    too_long, second = requests_of([(0, 30, 4), (0, 31, 4)])
+    log = simulation_of([too_long, second._replace(after=0)], max_model_len=20).run()
+    assert [record.outcome for record in log.requests] == [RequestOutcome.REJECTED] * 2
+
+
 def test_requests_are_read_as_their_times_come():
     """A trace of any length is never held whole: in a closed loop no more is read than has slots."""
     read = []
@@ -254,7 +265,7 @@ def test_requests_are_read_as_their_times_come():
     simulation.num_requests = 50
     simulation.progress = lambda done, *_: num_done.__setitem__(0, done)
     assert len(simulation.run().requests) == 50
-    assert all(request_id <= done + 3 for request_id, done in read)
+    assert all(request_id <= done + 4 for request_id, done in read)
 
 
 @pytest.mark.parametrize("router", ["round_robin", "least_loaded", "prefix_affinity"])

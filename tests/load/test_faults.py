@@ -97,8 +97,8 @@ def faults(values: dict[str, Any], prefix: tuple[str, ...] = ()) -> list[str]:
         ({"length": {"fixed": -1}}, "f:1: length: wanted a number above 0, got -1"),
         (
             {"length": 1.5},
-            "f:1: length: wanted a number of tokens, {uniform: {min: …, max: …}} or "
-            "{lognormal: {median: …, p99: …}}, got 1.5",
+            "f:1: length: wanted a number of tokens, {uniform: {min: …, max: …}}, "
+            "{lognormal: {median: …, p99: …}}, {quantiles: {0: …, 1: …}} or {preset: …}, got 1.5",
         ),
         ({"length": {"uniform": {"min": 3, "max": 2}}}, "f:3: length.uniform.min: 3 is above max 2"),
         ({"length": {"lognrmal": {}}}, "f:2: length.lognrmal: unknown key; did you mean 'lognormal'?"),

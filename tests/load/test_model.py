@@ -95,6 +95,14 @@ def from_hf(**changes: Any) -> ModelSpec:
     return model_from_hf_config(config, "tiny", "tiny/config.json")
 
 
+LINEAR_ATTENTION = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_conv_kernel_dim": 4,
+}
+
 # Laws
 
 
@@ -206,11 +214,28 @@ def test_patterns_of_layers_are_repeated_to_the_depth() -> None:
 def test_quantised_forms() -> None:
     awq = find_model("Qwen/Qwen2.5-7B-Instruct-AWQ").quantization
     assert awq is not None
-    assert awq.bytes_per_weight == 0.5 + 2 / 128
+    assert awq.bytes_per_weight == 0.5 + 2 / 128 + 0.5 / 128  # a scale and a zero point
     fp8 = find_model("nvidia/Llama-3.3-70B-Instruct-FP8")
     assert fp8.quantization is not None
     assert fp8.quantization.bytes_per_weight == 1.0
     assert fp8.num_parameters == find_model("Llama-3.3-70B").num_parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "base"),
+    [
+        ("RedHatAI/Qwen2.5-7B-Instruct-quantized.w4a16", "w4a16", "Qwen/Qwen2.5-7B-Instruct"),
+        ("redhatai/Qwen3-30B-A3B-FP8-dynamic", "fp8", "Qwen/Qwen3-30B-A3B"),
+        ("casperhansen/llama-3-8b-instruct-awq", "w4a16", "meta-llama/Meta-Llama-3-8B"),
+        ("Qwen/Qwen2.5-Coder-32B-Instruct-GPTQ-Int4", "w4a16", "Qwen/Qwen2.5-32B-Instruct"),
+    ],
+)
+def test_names_of_quantised_copies_say_how(name: str, method: str, base: str) -> None:
+    model = find_model(name)
+    assert model.name == name
+    assert model.quantization is not None
+    assert model.quantization.method == method
+    assert model.replace(name=base, quantization=None) == shipped_models()[base]
 
 
 # Names
@@ -357,7 +382,7 @@ def test_gemma_3_states_little() -> None:
         ),
         ({"layer_types": ["full_attention"] * 4, "sliding_window": 1024}, ()),
         (
-            {"layer_types": ["linear_attention", "full_attention"] * 2},
+            {"layer_types": ["linear_attention", "full_attention"] * 2} | LINEAR_ATTENTION,
             ("linear_attention", "full_attention") * 2,
         ),
     ],
@@ -481,3 +506,62 @@ def test_a_bad_file_is_an_error_with_its_path(tmp_path: Path, content: bytes | N
         load_model_file(path)
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
+
+
+# What the ledger needs of a config
+
+
+def test_gemma_3_has_two_rotary_tables_one_of_them_stretched() -> None:
+    rope = {"rope_type": "linear", "factor": 8.0}
+    gemma = from_hf(model_type="gemma3_text", rope_scaling=rope, max_position_embeddings=4096)
+    assert gemma.num_rotary_positions == 9 * 4096
+    assert gemma.rotary_table_elements == 9 * 4096 * gemma.head_dim
+
+
+def test_a_head_may_turn_in_part() -> None:
+    assert from_hf(partial_rotary_factor=0.5).rotary_table_elements == 4096 * 4
+    assert from_hf(rope_parameters={"partial_rotary_factor": 0.25}).rotary_table_elements == 4096 * 2
+    assert from_hf().rotary_table_elements == 4096 * 8
+
+
+@pytest.mark.parametrize(
+    ("config", "pixels"),
+    [
+        ({"mm_tokens_per_image": 256, "vision_config": {"patch_size": 14, "image_size": 896}}, 3136),
+        ({"vision_config": {"patch_size": 14, "spatial_merge_size": 2}}, 784),
+        ({"spatial_merge_size": 2, "vision_config": {"patch_size": 14}}, 784),
+        ({"vision_config": {"patch_size": 14, "merge_kernel_size": [2, 2]}}, 784),
+        ({"vision_config": {"hidden_size": 64}}, 0),
+    ],
+)
+def test_pixels_that_become_one_token(config: dict[str, object], pixels: int) -> None:
+    assert from_hf(**config).image_pixels_per_token == pixels
+
+
+@pytest.mark.parametrize(
+    ("ignored", "scope"),
+    [
+        ({"ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*"]}, "experts"),
+        ({"modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}, "experts"),
+        ({"exclude_modules": [f"model.layers.{i}.self_attn.q_proj" for i in range(16)]}, "experts"),
+        ({"ignore": ["lm_head", "re:.*mlp.gate$"]}, "linear"),
+        ({"ignore": ["model.layers.0.self_attn.o_proj"]}, "linear"),
+    ],
+)
+def test_experts_alone_are_quantised_where_attention_is_not(ignored: dict[str, object], scope: str) -> None:
+    quantization = from_hf(quantization_config={"quant_method": "fp8", **ignored}).quantization
+    assert quantization is not None
+    assert quantization.scope == scope
+
+
+def test_linear_attention_layers_have_a_state_and_the_others_a_gate() -> None:
+    model = from_hf(layer_types=["linear_attention", "full_attention"] * 2, **LINEAR_ATTENTION)
+    assert model.has_attention_output_gate
+    assert model.linear_conv_dim == 2 * 2 * 8 + 4 * 8
+    with pytest.raises(ScenarioError, match="linear_attention needs linear_num_key_heads"):
+        from_hf(layer_types=["linear_attention", "full_attention"] * 2)
+
+
+def test_a_model_of_experts_alone_needs_no_other_width() -> None:
+    model = from_hf(intermediate_size=None, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2)
+    assert model.intermediate_size == 32

@@ -48,7 +48,10 @@ LLAMA_CONFIG = {
 }
 TOP = "name, model, hardware, parallel, engine, workload, slo, seed"
 PROFILES = ", ".join(shipped_hardware())
-LENGTH = "a number of tokens, {uniform: {min: …, max: …}} or {lognormal: {median: …, p99: …}}"
+LENGTH = (
+    "a number of tokens, {uniform: {min: …, max: …}}, {lognormal: {median: …, p99: …}}, "
+    "{quantiles: {0: …, 1: …}} or {preset: …}"
+)
 NOT_SHIPPED = "(give a path to a Hugging Face config.json, or dimensions inline; see 'simkv list models')"
 
 
@@ -444,12 +447,12 @@ sed: 2
         ("output_len: 16", "output_len: {uniform: {min: 5, max: 2}}", "x.yaml:10: workload.output_len.uniform.min: 5 is above max 2"),
         ("output_len: 16", "output_len: {uniform: [1, 2]}", "x.yaml:10: workload.output_len.uniform: wanted a mapping, got [1, 2]"),
         ("output_len: 16", "output_len: {uniform: {min: 1}}", "x.yaml:10: workload.output_len.uniform.max: missing"),
-        ("output_len: 16", "output_len: {}", "x.yaml:10: workload.output_len: wanted exactly one of a number, uniform: {min, max} or lognormal: {median, p99}"),
+        ("output_len: 16", "output_len: {}", "x.yaml:10: workload.output_len: wanted exactly one of a number, uniform: {min, max}, lognormal: {median, p99}, quantiles: {0: …, …, 1: …} or preset"),
         ("median: 800", "median: 8000", "x.yaml:9: workload.prompt_len.lognormal.p99: 2800 is below the median 8000"),
         ("median: 800", "median: 0.1", "x.yaml:9: workload.prompt_len.lognormal.p99: 2800 is more than 10,000 times the median 0.1"),
         ("median: 800", "median: 1e308", "x.yaml:9: workload.prompt_len.lognormal.median: wanted a number at most 100,000,000, got 1e+308"),
         ("  output_len: 16\n", "", "x.yaml:5: workload.output_len: missing; wanted a length (or another dataset_name)"),
-        ("output_len: 16", "dataset_name: sharegpt", "x.yaml:10: workload.dataset_name: wanted lengths, random, azure or requests, got 'sharegpt'"),
+        ("output_len: 16", "dataset_name: sharegpt", "x.yaml:10: workload.dataset_name: wanted lengths, random, sessions, requests, azure, mooncake, burstgpt, jsonl or vllm_bench, got 'sharegpt'"),
         ("output_len: 16", "dataset_name: azure", "x.yaml:5: workload.dataset_path: wanted the path of the trace, got nothing"),
         ("output_len: 16", "output_len: 16\n  burstiness: 2", "x.yaml:11: workload.burstiness: only arrival: gamma has it; remove it or arrival: poisson"),
         ("output_len: 16", "dataset_name: random\n  random_range_ratio: 1", "x.yaml:11: workload.random_range_ratio: wanted a number below 1, got 1"),

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from simkv.load.model import find_model, shipped_models
 from simkv.spec.engine import EngineSpec
 from simkv.spec.hardware import Quantity
+from simkv.spec.lengths import LengthSpec, LognormalLen, UniformLen
 from simkv.spec.model import ModelSpec, QuantizationSpec
 from simkv.spec.parallel import ParallelSpec
 from simkv.spec.workload import WorkloadSpec
