@@ -16,6 +16,7 @@ from simkv.cli.compare import compare
 from simkv.cli.plan import plan
 from simkv.cli.plot import plot
 from simkv.cli.run import run
+from simkv.cli.sweep import sweep
 from simkv.cli.validate import validate_app
 from simkv.errors import InputError, SimkvError
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(plan)
+app.command()(sweep)
 app.command()(plot)
 app.command()(compare)
 app.command("list")(list_shipped)

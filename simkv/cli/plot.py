@@ -9,17 +9,31 @@ import typer
 
 
 def plot(
-    result: Annotated[Path, typer.Argument(help="A result folder.", metavar="RESULT")],
+    folder: Annotated[Path, typer.Argument(help="A result folder, or that of a sweep.", metavar="FOLDER")],
     kind: Annotated[
-        str | None, typer.Option("--kind", help="latency, timeline, breakdown or overview.")
+        str | None,
+        typer.Option(
+            "--kind",
+            help="latency, timeline, breakdown or overview; of a sweep frontier, curve or heatmap.",
+        ),
     ] = None,
+    x: Annotated[
+        list[str] | None, typer.Option("--x", help="Sweep: field or metric along the horizontal axis.")
+    ] = None,
+    y: Annotated[
+        list[str] | None, typer.Option("--y", help="Sweep: metric, of a heatmap field, along the other.")
+    ] = None,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="Sweep, curve: field that tells lines apart.")
+    ] = None,
+    value: Annotated[list[str] | None, typer.Option("--value", help="Sweep, heatmap: metric.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Picture file (.png, .svg, .pdf).")
     ] = None,
 ) -> None:
-    """Draw a result folder without simulating again."""
+    """Draw a result folder or a sweep without simulating again."""
     from simkv.plots.draw import draw
-    from simkv.results.results import Results
 
-    for path in draw(Results.load(result), result, kind, output):
+    options = {"x": x or [], "y": y or [], "by": by or [], "value": value or []}
+    for path in draw(folder, kind, output, options):
         print(path)

@@ -9,16 +9,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkv.cli.options import AsJson, Overrides, ScenarioFile
+from simkv.cli.options import (
+    AsJson,
+    BenchCommand,
+    Hardware,
+    MaybeScenarioFile,
+    Overrides,
+    SaveTo,
+    ServeCommand,
+    check_new_file,
+    read_scenario,
+    write_text,
+)
 from simkv.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from simkv.results.results import Results
 
+_OTHER_FILE = "--force to replace it or another --prometheus"
+
 
 def run(
-    file: ScenarioFile,
+    file: MaybeScenarioFile = None,
     overrides: Overrides = None,
+    vllm: ServeCommand = None,
+    bench: BenchCommand = None,
+    hardware: Hardware = None,
+    save: SaveTo = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Result folder; default: results/NAME, or the next free."),
@@ -27,20 +44,28 @@ def run(
     check: Annotated[
         bool, typer.Option("--check", help="Audit block and request conservation at every step.")
     ] = False,
+    prometheus: Annotated[
+        Path | None,
+        typer.Option("--prometheus", help="Write vLLM's /metrics at the end to a new file.", metavar="FILE"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a scenario: latency, throughput, and where the time goes."""
-    from simkv.load.scenario import find_scenario, load_scenario
     from simkv.results.export import check_target
     from simkv.run import simulate
 
-    path = find_scenario(file)
-    scenario = load_scenario(path, overrides or ())
+    scenario, base_dir = read_scenario(file, overrides, vllm, bench, hardware, save)
     folder = output or _next_free(Path("results") / scenario.name)
     check_target(folder, overwrite=force)
+    if prometheus is not None and not force:
+        check_new_file(prometheus, _OTHER_FILE)
     with show_progress() as progress:
-        results = simulate(scenario, base_dir=path.parent, check=check, progress=progress)
+        results = simulate(scenario, base_dir=base_dir, check=check, progress=progress)
     results.save(folder, overwrite=force)
+    if prometheus is not None:
+        from simkv.results.prometheus import exposition
+
+        write_text(prometheus, exposition(results), _OTHER_FILE, overwrite=force)
     print(json.dumps(results.summary, indent=2) if as_json else _report(results))
     print(f"saved in {folder}; draw it with: simkv plot {folder}", file=sys.stderr)
     if not results.summary["is_complete"]:

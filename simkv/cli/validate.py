@@ -40,3 +40,22 @@ def validate_scheduler(
             print(f"{path}: {comparison.num_steps} steps, {verdict}")
     if not passed:
         raise typer.Exit(1)
+
+
+@validate_app.command("memory")
+def validate_memory(
+    file: Annotated[Path, typer.Argument(help="Table of real start-ups (CSV).", metavar="FILE.csv")],
+    as_json: AsJson = False,
+) -> None:
+    """Predict real start-ups from their configurations alone; print errors by row and by group."""
+    from simkv.validate.memory import compare_startups, format_startups
+
+    results, groups = compare_startups(file)
+    if as_json:
+        answer = {
+            "rows": [result.as_dict() for result in results],
+            "groups": [group.as_dict() for group in groups],
+        }
+        print(json.dumps(answer, indent=2))
+    else:
+        print("\n".join(format_startups(results, groups)))

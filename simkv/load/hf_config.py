@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from simkv.errors import ScenarioError
+from simkv.load.hf_quantization import quantization_fields
 from simkv.spec.model import ModelSpec
 
 REQUIRED = (
@@ -71,9 +72,10 @@ def model_from_hf_config(config: Mapping[str, Any], name: str, source: str) -> M
         "has_qk_norm": text.get("has_qk_norm", text.get("use_qk_norm", False)),
         "has_gated_mlp": text.get("has_gated_mlp", True),
         "max_position_embeddings": _max_position_embeddings(text),
-        "quantization": _quantization(text.get("quantization_config"), source),
+        "quantization": quantization_fields(text.get("quantization_config"), source),
     }
-    fields |= _layer_types(text, family) | _experts(text) | _latent_attention(text)
+    fields |= _layer_types(text, family) | _experts(text) | _latent_attention(text) | _linear_attention(text)
+    fields |= _rotary_tables(text) | _images(config)
     return validated_model(fields, source)
 
 
@@ -107,8 +109,10 @@ def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config"):
         if key in config:
             text.setdefault(key, config[key])
-    defaults = FAMILY_DEFAULTS.get(str(text.get("model_type", "")), {})
-    return defaults | {key: value for key, value in text.items() if value is not None}
+    text = {key: value for key, value in text.items() if value is not None}
+    if "moe_intermediate_size" in text:  # where every layer has experts, some configs state no other
+        text.setdefault("intermediate_size", text["moe_intermediate_size"])
+    return FAMILY_DEFAULTS.get(str(text.get("model_type", "")), {}) | text
 
 
 def _check(text: Mapping[str, Any], source: str) -> None:
@@ -199,45 +203,44 @@ def _latent_attention(text: Mapping[str, Any]) -> dict[str, Any]:
     return {key: text.get(key) for key in keys} | {"head_dim": head_dim}
 
 
-def _quantization(config: Mapping[str, Any] | None, source: str) -> dict[str, Any] | None:
-    """Translate a `quantization_config`; a scale for a block of 128 × 128 is a group of 16,384."""
-    if not config:
-        return None
-    algorithm = str(config.get("quant_algo", "")).lower()  # modelopt
-    method = str(config.get("quant_method", algorithm)).lower()
-    group_size = config.get("group_size", config.get("q_group_size", 0))
-    groups = (config.get("config_groups") or {}).values()
-    schemes = [_compressed_tensors(group) for group in groups]
-    if method in ("fp8", "fbgemm_fp8") or algorithm == "fp8":
-        return {"method": "fp8", "group_size": _block(config.get("weight_block_size"))}
-    if algorithm == "nvfp4":
-        return {"method": "nvfp4", "group_size": 16}
-    if method == "mxfp4":
-        return {"method": "mxfp4", "group_size": 32}
-    if method.startswith(("awq", "gptq")) and config.get("bits", config.get("w_bit", 4)) == 4:
-        return {"method": "w4a16", "group_size": group_size if group_size > 0 else None}
-    if schemes and schemes[0] and all(scheme == schemes[0] for scheme in schemes):
-        return schemes[0]
-    raise ScenarioError(
-        f"{source}: quantization_config: wanted fp8, int8 weights and activations, 4-bit AWQ or GPTQ, mxfp4 "
-        f"or nvfp4, got {method or 'no quant_method'!r} of another kind"
-    )
-
-
-def _compressed_tensors(group: Mapping[str, Any]) -> dict[str, Any] | None:
-    """One group of a compressed-tensors config; None if its kind is not modelled."""
-    weights = group.get("weights") or {}
-    group_size = weights.get("group_size") or _block(weights.get("block_structure"))
-    methods = {
-        ("float", 8, True): "fp8",
-        ("int", 8, True): "w8a8",
-        ("int", 4, False): "w4a16",
-        ("float", 4, True): "nvfp4" if group_size == 16 else "mxfp4",
+def _linear_attention(text: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of linear-attention layers, and of the gate that their families give the other layers."""
+    keys = (
+        "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+        "linear_conv_kernel_dim",
+    )  # fmt: skip
+    if keys[0] not in text:
+        return {}
+    # Qwen3-Next has the gate without saying so
+    return {key: text.get(key) for key in keys} | {
+        "has_attention_output_gate": text.get("attn_output_gate", True)
     }
-    kind = (weights.get("type"), weights.get("num_bits"), group.get("input_activations") is not None)
-    return {"method": methods[kind], "group_size": group_size} if kind in methods else None
 
 
-def _block(shape: Sequence[int] | None) -> int | None:
-    """The weights of a two-dimensional block that share one scale."""
-    return shape[0] * shape[1] if shape else None
+def _rotary_tables(text: Mapping[str, Any]) -> dict[str, Any]:
+    """The share of a head that turns, and the positions of vLLM's tables where they are not those of the model.
+
+    Gemma 3 has a table for its full layers, as long as linear scaling stretches it, and one for the others.
+    """
+    rope = text.get("rope_scaling") or text.get("rope_parameters") or {}
+    fields: dict[str, Any] = {}
+    share = text.get("partial_rotary_factor", rope.get("partial_rotary_factor"))
+    if share is not None:
+        fields["partial_rotary_factor"] = float(share)
+    if str(text.get("model_type", "")).startswith("gemma3") and "full_attention" not in rope:
+        positions = text["max_position_embeddings"]
+        fields["num_rotary_positions"] = int(positions * rope.get("factor", 1.0)) + positions
+    return fields
+
+
+def _images(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Pixels that become one token; Gemma 3 states the tokens of an image instead of what it merges."""
+    vision = config.get("vision_config")
+    if not isinstance(vision, dict) or not isinstance(vision.get("patch_size"), int):
+        return {}
+    if "mm_tokens_per_image" in config and vision.get("image_size"):
+        return {"image_pixels_per_token": vision["image_size"] ** 2 // config["mm_tokens_per_image"]}
+    merged = vision.get("spatial_merge_size", config.get("spatial_merge_size"))
+    if merged is None:
+        merged = (vision.get("merge_kernel_size") or [1])[0]
+    return {"image_pixels_per_token": (vision["patch_size"] * merged) ** 2}

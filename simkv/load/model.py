@@ -11,6 +11,7 @@ The shipped tables are ``simkv/data/models/*.yaml``: one mapping of Hugging Face
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -20,11 +21,19 @@ import yaml
 
 from simkv.errors import ScenarioError, did_you_mean
 from simkv.load.hf_config import model_from_hf_config, repeated, validated_model
-from simkv.spec.model import ModelSpec
+from simkv.spec.model import ModelSpec, QuantizationSpec
 
 __all__ = ["find_model", "load_model_file", "model_from_hf_config", "shipped_models"]
 
 MODEL_DIR = Path(__file__).resolve().parent.parent / "data" / "models"
+# Quantised copies are published under the model's name and one of these: Red Hat's and Neural Magic's (linear
+# layers but the head; per channel, 4 bits in groups of 128), and AWQ and GPTQ in their usual groups of 128.
+QUANTIZED_SUFFIXES = {
+    r"fp8(-dynamic)?": QuantizationSpec(method="fp8"),
+    r"quantized\.w8a8": QuantizationSpec(method="w8a8"),
+    r"quantized\.w4a16|w4a16|gptq-int4": QuantizationSpec(method="w4a16", group_size=128),
+    r"awq(-int4)?": QuantizationSpec(method="w4a16", group_size=128, has_zero_points=True),
+}
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where there is one, for its speed
 
 
@@ -36,12 +45,25 @@ def shipped_models() -> dict[str, ModelSpec]:
 def find_model(name: str) -> ModelSpec:
     """Return the shipped model called `name`: an id or an alias, in any case.
 
-    ``-Instruct`` and the organisation may be left out, or ``-Instruct`` added, where that leaves one model.
-    Raises ScenarioError if there is none, or more than one.
+    ``-Instruct`` and the organisation may be left out, or ``-Instruct`` added, where that leaves one model. A
+    suffix by which publishers name quantised copies (``-FP8-dynamic``, ``-quantized.w8a8``) may follow a shipped
+    name. Raises ScenarioError if there is none, or more than one.
 
     >>> find_model("llama-3.1-8b").num_parameters
     8030261248
     """
+    found = _find_shipped(name) or _find_quantised(name)
+    if found is not None:
+        return found
+    _, ids = _shipped()
+    hint = did_you_mean(name, ids) or did_you_mean(name, [known.split("/")[-1] for known in ids])
+    raise ScenarioError(
+        f"model: {name!r} is not shipped{hint} "
+        "(give a path to a Hugging Face config.json, or dimensions inline; see 'simkv list models')"
+    )
+
+
+def _find_shipped(name: str) -> ModelSpec | None:
     models, ids = _shipped()
     for simplify in (_lower, _without_instruct, _without_organisation, _bare):
         matches = [known for known in ids if simplify(known) == simplify(name)]
@@ -52,11 +74,18 @@ def find_model(name: str) -> ModelSpec:
         if targets:
             model = models[targets[0]]
             return model if model.name in matches else model.replace(name=matches[0])
-    hint = did_you_mean(name, ids) or did_you_mean(name, [known.split("/")[-1] for known in ids])
-    raise ScenarioError(
-        f"model: {name!r} is not shipped{hint} "
-        "(give a path to a Hugging Face config.json, or dimensions inline; see 'simkv list models')"
-    )
+    return None
+
+
+def _find_quantised(name: str) -> ModelSpec | None:
+    """A shipped model in the quantisation that the rest of its name states; the publisher is another's."""
+    for suffix, quantization in QUANTIZED_SUFFIXES.items():
+        base = re.sub(rf"[-.](?:{suffix})$", "", _without_organisation(name), flags=re.IGNORECASE)
+        if base != _without_organisation(name):
+            model = _find_shipped(base)
+            if model is not None and model.quantization is None:
+                return model.replace(name=name, quantization=quantization)
+    return None
 
 
 def load_model_file(path: str | Path) -> ModelSpec:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from simkv.errors import InputError, ScenarioError, did_you_mean
-from simkv.load.document import Document, KeyPath, dotted, parse_document, read_document
+from simkv.load.document import Document, dotted, parse_document, read_document
 from simkv.load.faults import faults_of, shown
-from simkv.load.hardware import find_hardware
+from simkv.load.hardware import find_hardware, shipped_hardware
 from simkv.load.model import find_model, load_model_file
+from simkv.load.overrides import Where, parse_overrides, set_at, where_from
 from simkv.load.shipped import shipped_dir
+from simkv.load.vllm_cli import Commands
 from simkv.spec.checks import scenario_faults
 from simkv.spec.hardware import HardwareSpec
 from simkv.spec.model import ModelSpec
 from simkv.spec.scenario import Scenario
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-Where = Callable[[KeyPath], str]
 _BOX_KEYS = ("gpu", "num_gpus_per_node", "num_nodes")
 _BOX_SUFFIX = re.compile("_[0-9]*x[0-9]+$")
 _MAX_NAME_LENGTH = 1000  # no name or path is longer
@@ -51,15 +52,22 @@ def find_scenario(name: str | Path) -> Path:
     )
 
 
-def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+def load_scenario(
+    path: str | Path | None, overrides: Sequence[str] = (), commands: Commands | None = None
+) -> Scenario:
     """Read a scenario file (or a shipped one by name).
 
     overrides   ``field=value`` as after ``--set``, say ``engine.block_size=32``
+    commands    vLLM's command lines (`vllm_cli.read_commands`), which hold over the file and may do without
+                one (`path` None)
 
     Raises ScenarioError with one line for each fault.
     """
+    if path is None:
+        commands = commands or Commands()
+        return _build(Document("--vllm", {}), Path(), commands.name, overrides, commands)
     file = find_scenario(path)
-    return _build(read_document(file), file.parent, file.stem, overrides)
+    return _build(read_document(file), file.parent, file.stem, overrides, commands or Commands())
 
 
 def parse_scenario(text: str, overrides: Sequence[str] = (), source: str = "scenario") -> Scenario:
@@ -67,34 +75,38 @@ def parse_scenario(text: str, overrides: Sequence[str] = (), source: str = "scen
 
     source   what stands before the line in errors; its stem is the scenario's name
     """
-    return _build(parse_document(text, source), Path(), Path(source).stem, overrides)
+    return _build(parse_document(text, source), Path(), Path(source).stem, overrides, Commands())
 
 
-def _build(document: Document, folder: Path, name: str, overrides: Sequence[str]) -> Scenario:
+def _build(
+    document: Document, folder: Path, name: str, overrides: Sequence[str], commands: Commands
+) -> Scenario:
     if not isinstance(document.value, dict):
         raise ScenarioError(
             f"{document.where(())}: wanted a mapping of model, hardware, …, got {shown(document.value)}"
         )
     raw: dict[str, Any] = {"name": name, **document.value}
     faults: list[str] = []
-    settings = _parse_overrides(overrides, faults)
-
-    def where(path: KeyPath) -> str:
-        """Return ``--set`` for what an override says, else file and line."""
-        is_set = any(path[: len(key)] == key for key in settings)
-        is_made = path not in document.lines and any(key[: len(path)] == path for key in settings)
-        return "--set" if is_set or is_made else document.where(path)
-
+    overridden = parse_overrides(overrides, faults)
+    commands = commands.without(overridden)
+    settings = commands.settings | overridden
+    where = where_from(document, commands.said_by | dict.fromkeys(overridden, "--set"))
     for key in ("model", "hardware"):
         # A name becomes its fields where a single field of it is overridden.
         if (key,) in settings or key in raw:
             raw[key] = _resolve(key, settings.get((key,), raw.get(key)), folder, where, faults)
+        elif not document.lines:
+            faults.append(_missing(key))
+            raw[key] = _FAULTY
         elif any(path[0] == key for path in settings):
             faults.append(f"{where(())}: {key}: missing")
             raw[key] = _FAULTY
     for path, value in settings.items():
-        if path not in (("model",), ("hardware",)):
-            _set(raw, path, value, faults)
+        is_named = path == ("model", "quantization") and path in commands.settings and _is_quantized(raw)
+        if path in (("model",), ("hardware",)) or is_named:
+            continue
+        if fault := set_at(raw, path, value, _FAULTY):
+            faults.append(f"{where(path)}: {fault}")
 
     scenario: Scenario | None = None
     try:
@@ -114,6 +126,21 @@ def _build(document: Document, folder: Path, name: str, overrides: Sequence[str]
 
 
 _FAULTY = object()  # stands for a part whose fault has been reported
+
+
+def _missing(key: str) -> str:
+    if key == "model":
+        return "--vllm: model: missing; wanted it after 'vllm serve'"
+    return (
+        f"--hardware: missing; wanted the GPUs, one of {', '.join(shipped_hardware())} (with _x8 for a node of 8), "
+        "or a .yaml file"
+    )
+
+
+def _is_quantized(raw: Mapping[str, Any]) -> bool:
+    """True for a checkpoint that says its own format: then ``--quantization`` names it and changes nothing."""
+    model = raw.get("model")
+    return isinstance(model, ModelSpec) and model.quantization is not None
 
 
 def _resolve(key: str, value: Any, folder: Path, where: Where, faults: list[str]) -> Any:
@@ -207,48 +234,6 @@ def _validated(spec: type[SpecT], fields: Mapping[str, Any], key: str, where: Wh
         return spec.model_validate(fields)
     except ValidationError as error:
         raise _PlacedError(faults_of(error, spec, (key,), where)) from None
-
-
-def _parse_overrides(overrides: Sequence[str], faults: list[str]) -> dict[tuple[str, ...], Any]:
-    """Return the values by path, in the order given; of two for one path the later holds."""
-    settings: dict[tuple[str, ...], Any] = {}
-    for override in overrides:
-        field, equals, text = override.partition("=")
-        path = tuple(key.strip() for key in field.split("."))
-        if not equals or not all(path):
-            faults.append(f"--set: wanted field=value, such as engine.block_size=32, got {shown(override)}")
-            continue
-        value = None
-        if text.strip() and not text.lstrip().startswith("#"):
-            try:
-                value = parse_document(text, "--set").value
-            except ScenarioError as error:
-                faults += [re.sub("^--set(:[0-9]+)?", f"--set: {dotted(path)}", f) for f in error.faults]
-                continue
-        settings.pop(path, None)
-        settings[path] = value
-    return settings
-
-
-def _set(raw: dict[str, Any], path: tuple[str, ...], value: Any, faults: list[str]) -> None:
-    """Put a value at a path; parts that are specs or missing become mappings on the way."""
-    here: Any = raw
-    for depth, key in enumerate(path[:-1], start=1):
-        child = here.get(key)
-        if isinstance(child, BaseModel):
-            child = dict(child)
-        if child is _FAULTY:
-            return
-        if child is None:
-            child = {}
-        if not isinstance(child, dict):
-            faults.append(
-                f"--set: {dotted(path)}: {dotted(path[:depth])} is {shown(child)}, which has no fields"
-            )
-            return
-        here[key] = child = dict(child)  # a copy: an alias may hold the same mapping elsewhere
-        here = child
-    here[path[-1]] = value
 
 
 def _named(name: str | Path) -> str:

@@ -1,14 +1,18 @@
-"""Pictures of a run: each takes `Results`, fresh or loaded, draws on given axes or its own, and returns them.
+"""Pictures of a run, which take `Results`, fresh or loaded, and of a sweep, which take the table of its points.
 
-Matplotlib is imported when something is drawn.
+Each draws on given axes or its own, and returns them. Matplotlib is imported when something is drawn.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from simkv.plots.breakdown import breakdown
+from simkv.plots.curve import curve
+from simkv.plots.frontier import frontier
+from simkv.plots.heatmap import heatmap
 from simkv.plots.latency import latency_cdf
 from simkv.plots.overview import overview
+from simkv.plots.sweep_table import read_points
 from simkv.plots.timeline import timeline
 
 KINDS: dict[str, Callable[..., Any]] = {
@@ -18,4 +22,13 @@ KINDS: dict[str, Callable[..., Any]] = {
     "overview": overview,
 }
 
-__all__ = ["KINDS", "breakdown", "latency_cdf", "overview", "timeline"]
+SWEEP_KINDS: dict[str, Callable[..., Any]] = {
+    "frontier": frontier,
+    "curve": curve,
+    "heatmap": heatmap,
+}
+
+__all__ = [
+    "KINDS", "SWEEP_KINDS", "breakdown", "curve", "frontier", "heatmap", "latency_cdf", "overview", "read_points",
+    "timeline",
+]  # fmt: skip

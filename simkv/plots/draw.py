@@ -1,45 +1,96 @@
-"""Drawing a result folder to files."""
+"""Drawing a result folder or a sweep to files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from simkv.errors import ResultsError, did_you_mean
+from simkv.plots import KINDS, SWEEP_KINDS
+from simkv.plots.sweep_table import is_sweep, read_points
 from simkv.results.results import Results
 
+_OPTIONS = {"frontier": ("x", "y"), "curve": ("x", "y", "by"), "heatmap": ("x", "y", "value")}  # of a kind
+_MANY = {("curve", "y"), ("curve", "by")}  # options that may be given several times
 
-def draw(results: Results, folder: Path, kind: str | None, output: Path | None) -> list[Path]:
+
+def draw(
+    folder: Path, kind: str | None, output: Path | None, options: Mapping[str, list[str]] | None = None
+) -> list[Path]:
     """Draw one kind, or all of them, into `output` or the folder's ``plots``; return the files.
 
-    Raises ResultsError for an unknown kind or a file that cannot be written.
+    options   of the kinds of a sweep: ``x``, ``y``, ``by``, ``value``, each with the columns named
+
+    Raises ResultsError for a folder that cannot be read, an unknown kind or column, or a file that cannot be
+    written.
     """
+    given = {name: columns for name, columns in (options or {}).items() if columns}
+    if not is_sweep(folder):
+        results = Results.load(folder)
+        _check_kind(kind, KINDS, "a result folder", SWEEP_KINDS)
+        if given:
+            raise ResultsError(f"--{next(iter(given))}: wanted the folder of a sweep, got a result folder")
+        if output is not None:
+            kind = kind or "overview"
+        return [_save(kind or name, results, {}, folder, output) for name in ([kind] if kind else KINDS)]
+
+    frame = read_points(folder)
+    _check_kind(kind, SWEEP_KINDS, "a sweep", KINDS)
+    if kind is None and (given or output is not None):
+        kind = "heatmap" if "value" in given else "curve" if "by" in given else "frontier"
+    if kind is not None:
+        return [_save(kind, frame, _arguments(kind, given), folder, output)]
+    paths, faults = [], []
+    for name in SWEEP_KINDS:  # those that this sweep has the fields for
+        try:
+            paths.append(_save(name, frame, {}, folder, None))
+        except ResultsError as error:
+            faults.append(error)
+    if not paths:
+        raise faults[0]
+    return paths
+
+
+def _check_kind(kind: str | None, known: Mapping[str, Any], of: str, others: Mapping[str, Any]) -> None:
+    if kind is None or kind in known:
+        return
+    hint = did_you_mean(kind, known)
+    if kind in others:
+        hint = f", which is for {'a result folder' if others is KINDS else 'a sweep'}"
+    raise ResultsError(f"--kind: wanted one of {', '.join(known)} for {of}, got {kind!r}{hint}")
+
+
+def _arguments(kind: str, given: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return the options of a kind as its function takes them."""
+    arguments: dict[str, Any] = {}
+    for name, columns in given.items():
+        if name not in _OPTIONS[kind]:
+            known = ", ".join(f"--{option}" for option in _OPTIONS[kind])
+            raise ResultsError(f"--{name}: wanted an option of {kind} ({known}), got one of another kind")
+        if len(columns) > 1 and (kind, name) not in _MANY:
+            raise ResultsError(f"--{name}: wanted one column for {kind}, got {', '.join(columns)}")
+        arguments[name] = columns if (kind, name) in _MANY else columns[0]
+    return arguments
+
+
+def _save(kind: str, data: Any, arguments: Mapping[str, Any], folder: Path, output: Path | None) -> Path:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
     from matplotlib.pyplot import close
 
-    from simkv.plots import KINDS
-
-    if kind is not None and kind not in KINDS:
-        raise ResultsError(
-            f"--kind: wanted one of {', '.join(KINDS)}, got {kind!r}{did_you_mean(kind, KINDS)}"
-        )
-    if output is not None and kind is None:
-        kind = "overview"
-    paths = []
-    for name in [kind] if kind is not None else KINDS:
-        path = output or folder / "plots" / f"{name}.png"
-        drawn = KINDS[name](results)
-        figure = drawn if isinstance(drawn, Figure) else drawn.figure
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.stem}.part{path.suffix}")
-            figure.savefig(temporary, dpi=150)
-            temporary.replace(path)
-        except (OSError, ValueError) as error:
-            raise ResultsError(f"{path}: cannot be written: {error}") from None
-        finally:
-            close(figure)
-        paths.append(path)
-    return paths
+    path = output or folder / "plots" / f"{kind}.png"
+    drawn = (KINDS | SWEEP_KINDS)[kind](data, **arguments)
+    figure = drawn if isinstance(drawn, Figure) else drawn.figure
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.stem}.part{path.suffix}")
+        figure.savefig(temporary, dpi=150)
+        temporary.replace(path)
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path}: cannot be written: {error}") from None
+    finally:
+        close(figure)
+    return path

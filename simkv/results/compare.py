@@ -103,8 +103,14 @@ def compare(a: Results, b: Results, names: tuple[str, str] = ("A", "B")) -> Comp
 
 
 def _metrics(results: Results) -> dict[str, Any]:
+    """The summary and the capacity; a latency of no request at all, which is 0 there, is none here."""
     capacity = {key: (results.ledger or {}).get(key) for key in _OF_THE_LEDGER}
-    return results.summary | capacity
+    summary = {
+        key: value
+        for key, value in results.summary.items()
+        if not key.endswith("_ms") or results.summary[f"mean_{key.split('_')[1]}_ms"]
+    }
+    return summary | capacity
 
 
 def _row(key: str, a: float | None, b: float | None) -> Row:
@@ -148,7 +154,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         wide = max(width, *(len(cell) for cells in settings for cell in cells[1:3]))
         yield f"{'Scenario':<{left}}  {names[0]:>{wide}}  {names[1]:>{wide}}"
         for path, a, b in settings:
-            yield f"{path:<{left}}  {a:>{wide}}  {b:>{wide}}"
+            yield f"{path:<{left}}  {a:>{wide}}  {b:>{wide}}".rstrip()
     else:
         yield "The same scenario."
     for title, part in rows.items():
@@ -190,12 +196,14 @@ def _cells(row: Row) -> tuple[str, str, str, str, str]:
     what = meaning(row.key)
     if row.change is None:
         change = "–"
+    elif row.a == row.b:
+        change = "="
+    elif abs(row.change) < _NOTABLE:
+        change = "0.0 pp" if what.is_share else "0.0 %"
     elif what.is_share:
         change = f"{100 * row.change:+.1f} pp"
     else:
         change = f"{row.change:+.1%}".replace("%", " %")
-    if abs(row.change or 0.0) < _NOTABLE and row.a == row.b:
-        change = "="
     return what.axis_label, _number(row.a, what.scale), _number(row.b, what.scale), change, row.verdict
 
 
@@ -205,4 +213,4 @@ def _number(value: float | None, scale: float) -> str:
     if scale == 1.0 and isinstance(value, int):
         return f"{value:,}"
     shown = value * scale
-    return f"{shown:,.1f}" if scale != 1.0 or abs(shown) >= 1000 else f"{shown:,.2f}"
+    return f"{shown:,.1f}" if scale != 1.0 else f"{shown:,.2f}"

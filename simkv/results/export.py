@@ -3,7 +3,7 @@
 ::
 
     scenario.yaml                     the resolved scenario
-    requests|steps|stages|itls.parquet
+    requests|steps|stages|itls|waits|bubbles.parquet
     summary.json                      the metrics
     ledger.json                       the memory ledger, if there is one
     format.json                       what makes the folder a result folder, and its version
@@ -22,17 +22,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simkv.errors import ResultsError
-from simkv.results.log import ITL_COLUMNS, STAGE_COLUMNS, STEP_COLUMNS
+from simkv.results.log import ITL_COLUMNS, STAGE_COLUMNS, STEP_COLUMNS, WAIT_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _REQUIRED_COLUMNS: dict[str, tuple[str, ...]] = {
     "requests": ("request_id", "outcome", "ttft_ms", "tpot_ms", "e2el_ms"),
     "steps": (*STEP_COLUMNS, "kv_cache_usage_perc"),
     "stages": STAGE_COLUMNS,
     "itls": ITL_COLUMNS,
+    "waits": WAIT_COLUMNS,
+    "bubbles": ("replica", "stage", "state", "cause", "duration_ns", "seconds", "share"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The log of a run: three tables of integers in columns, appended to in the hot loop, read at the end."""
+"""The log of a run: tables of integers in columns, appended to in the hot loop, read at the end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,31 @@ STAGE_COLUMNS = (
     "assumed_input_ns",
 )
 ITL_COLUMNS = ("step", "gap_ns", "num_tokens")  # num_tokens tokens came gap_ns after their predecessors
+WAIT_COLUMNS = (
+    "replica",
+    "start_ns",
+    "end_ns",
+    "kind",  # index into WAIT_KINDS
+    "step",  # the batch whose tokens were waited for; NOT_YET while there is no work
+    "blocked_step",  # the batch that was issued but waited in front of the first stage; NOT_YET: the CPU waited
+)
 GRAPH_MODES = tuple(GraphMode)
+NOT_YET = -(2**63)  # how None is stored: no clock and no row shows it
+
+
+class WaitKind(StrEnum):
+    """Why an engine's CPU waits instead of issuing a batch, or an issued batch cannot begin."""
+
+    NO_WORK = "no_work"  # no request is there
+    FULL = "full"  # as many batches are in flight as may be
+    DRAIN = "drain"  # every request has its last token in flight, and none waits
+    TOKEN_DEPENDENCY = "token_dependency"  # enough requests run, but all wait for their tokens
+    TOO_FEW_REQUESTS = "too_few_requests"  # fewer run than there are stages, and none waits
+    MAX_NUM_SEQS = "max_num_seqs"  # requests wait for a seat
+    KV_LIMITED = "kv_limited"  # requests wait for blocks
+
+
+WAIT_KINDS = tuple(WaitKind)
 
 
 class ColumnLog:
@@ -131,7 +155,6 @@ class RequestLog(Sequence[RequestRecord]):
     """
 
     _OUTCOMES = tuple(RequestOutcome)
-    _NOT_YET = -(2**63)  # how None is stored: no clock shows it
 
     def __init__(self) -> None:
         self._rows = ColumnLog(tuple(field.name for field in fields(RequestRecord)))
@@ -140,7 +163,7 @@ class RequestLog(Sequence[RequestRecord]):
     def append(self, record: RequestRecord) -> None:
         """Note a request that has come to its end."""
         *times, outcome = astuple(record)
-        row = (self._NOT_YET if value is None else value for value in times)
+        row = (NOT_YET if value is None else value for value in times)
         self._rows.append(*row, self._OUTCOMES.index(outcome))
         self._order = None
 
@@ -169,7 +192,7 @@ class RequestLog(Sequence[RequestRecord]):
 
     def _record(self, row: int) -> RequestRecord:
         *cells, outcome = self._rows.row(row)
-        values: list[Any] = [None if cell == self._NOT_YET else cell for cell in cells]
+        values: list[Any] = [None if cell == NOT_YET else cell for cell in cells]
         return RequestRecord(*values, self._OUTCOMES[outcome])  # type: ignore[call-arg]  # 14 values
 
 
@@ -183,6 +206,7 @@ class RunLog:
     steps: ColumnLog = field(default_factory=lambda: ColumnLog(STEP_COLUMNS))
     stages: ColumnLog = field(default_factory=lambda: ColumnLog(STAGE_COLUMNS))
     itls: ColumnLog = field(default_factory=lambda: ColumnLog(ITL_COLUMNS))
+    waits: ColumnLog = field(default_factory=lambda: ColumnLog(WAIT_COLUMNS))
     requests: RequestLog = field(default_factory=RequestLog)
     end_ns: int = 0
     is_complete: bool = True  # False: stopped before every request was served
@@ -232,3 +256,16 @@ class RunLog:
             to_ns(time.extrapolated_input_s),
             to_ns(time.assumed_input_s),
         )
+
+    def wait(
+        self,
+        replica: int,
+        start_ns: int,
+        end_ns: int,
+        kind: WaitKind,
+        step: int | None = None,
+        blocked_step: int | None = None,
+    ) -> None:
+        """Note that an engine, or its batch `blocked_step`, waited, and for which batch."""
+        steps = (NOT_YET if row is None else row for row in (step, blocked_step))
+        self.waits.append(replica, start_ns, end_ns, WAIT_KINDS.index(kind), *steps)

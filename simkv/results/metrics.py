@@ -149,11 +149,11 @@ def _counts(log: RunLog, steps: Columns) -> dict[str, Any]:
 def _state(log: RunLog, steps: Columns) -> dict[str, Any]:
     """What the engines held between the first request and the end of the run; sums over replicas."""
     series = state_series(steps, log.num_gpu_blocks)
-    window_ns = _window_ns(log)
+    start_ns, end_ns = window_ns(log)
     num_usable_blocks = (log.num_gpu_blocks - 1) * log.num_replicas
 
     def mean_and_max(values: Ints) -> tuple[float, int]:
-        return series.mean(values, *window_ns), int(values.max(initial=0))
+        return series.mean(values, start_ns, end_ns), int(values.max(initial=0))
 
     mean_blocks, max_blocks = mean_and_max(series.num_used_blocks)
     mean_running, max_running = mean_and_max(series.num_running)
@@ -171,7 +171,8 @@ def _state(log: RunLog, steps: Columns) -> dict[str, Any]:
     }
 
 
-def _window_ns(log: RunLog) -> tuple[int, int]:
+def window_ns(log: RunLog) -> tuple[int, int]:
+    """Return the time that a run's shares refer to: from the first sending to the end of the run."""
     return _first_sent_ns(log), max(log.end_ns, _last_return_ns(log))
 
 
@@ -182,7 +183,7 @@ def _time(log: RunLog, steps: Columns, stages: Columns) -> dict[str, Any]:
     """
     parts_ns = {part: int(stages[f"{part}_ns"].sum()) for part in BUSY_PARTS}
     inputs_ns = {kind: int(stages[f"{kind}_input_ns"].sum()) for kind in INPUT_KINDS}
-    start_ns, end_ns = _window_ns(log)
+    start_ns, end_ns = window_ns(log)
     wall_ns = (end_ns - start_ns) * log.num_replicas
     busy = [_ratio(value_ns, wall_ns) for value_ns in busy_ns(stages, log.num_stages, start_ns, end_ns)]
     return (

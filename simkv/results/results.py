@@ -7,11 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from simkv.results.bubbles import StageTables
 from simkv.results.export import StoredRun, read_folder, write_folder
 from simkv.results.log import RunLog
 from simkv.results.metrics import Slo, summarize
 from simkv.results.table import format_bench_table
-from simkv.results.tables import FRAMES
+from simkv.results.tables import FRAMES, idle_shares, read_stage_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +63,11 @@ class Results:
         if self._stored is not None:
             return self._stored.summary
         assert self.log is not None
-        return summarize(self.log, self.slo) | _client_options(self.scenario.get("workload") or {})
+        return (
+            summarize(self.log, self.slo)
+            | idle_shares(self.bubbles)
+            | _client_options(self.scenario.get("workload") or {})
+        )
 
     @cached_property
     def requests(self) -> pd.DataFrame:
@@ -83,6 +88,22 @@ class Results:
     def itls(self) -> pd.DataFrame:
         """Inter-token latencies with their numbers; see `tables.itls_frame`."""
         return self._frame("itls")
+
+    @cached_property
+    def waits(self) -> pd.DataFrame:
+        """What each engine waited for and why; see `tables.waits_frame`."""
+        return self._frame("waits")
+
+    @cached_property
+    def bubbles(self) -> pd.DataFrame:
+        """Where each stage's wall time went, busy and idle by cause; see `tables.bubbles_frame`."""
+        return self._frame("bubbles")
+
+    @cached_property
+    def stage_tables(self) -> StageTables:
+        """What `bubbles.idle_intervals` reads: the tables of this run as columns of integers."""
+        tables = {name: getattr(self, name) for name in ("requests", "steps", "stages", "waits", "bubbles")}
+        return read_stage_tables(tables, self.summary["num_stages"], self.summary["num_replicas"])
 
     def compare(self, other: Results, names: tuple[str, str] = ("A", "B")) -> Comparison:
         """Return what `other` does differently from this run, better or worse; `print` it."""

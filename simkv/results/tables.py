@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simkv.results.log import GRAPH_MODES, RequestOutcome, RequestRecord, RunLog
+from simkv.results.bubbles import StageTables, stage_accounts
+from simkv.results.bubbles_history import CAUSES
+from simkv.results.log import (
+    GRAPH_MODES,
+    NOT_YET,
+    STAGE_COLUMNS,
+    WAIT_COLUMNS,
+    WAIT_KINDS,
+    RequestOutcome,
+    RequestRecord,
+    RunLog,
+)
 from simkv.results.metrics import e2el_ns, tpot_ns, ttft_ns
 from simkv.results.series import Floats, arrays
 from simkv.units import NS_PER_S
@@ -94,4 +105,70 @@ def itls_frame(log: RunLog) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-FRAMES = {"requests": requests_frame, "steps": steps_frame, "stages": stages_frame, "itls": itls_frame}
+def waits_frame(log: RunLog) -> pd.DataFrame:
+    """Return one row a wait of an engine, or of a batch in front of the first stage (``blocked_step``)."""
+    import pandas as pd
+
+    columns: dict[str, Any] = dict(arrays(log.waits))
+    names = np.array([str(kind) for kind in WAIT_KINDS], dtype=object)
+    columns["kind"] = pd.array(names[columns["kind"]], dtype="str")
+    for name in ("step", "blocked_step"):
+        columns[name] = pd.array(
+            [None if row == NOT_YET else row for row in columns[name].tolist()], dtype="Int64"
+        )
+    columns["start_s"] = columns["start_ns"] / NS_PER_S
+    columns["duration_ms"] = (columns["end_ns"] - columns["start_ns"]) / _NS_PER_MS
+    return pd.DataFrame(columns)
+
+
+def bubbles_frame(log: RunLog) -> pd.DataFrame:
+    """Return where each stage's wall time went: one row a replica, stage, and busy part or cause of idling."""
+    import pandas as pd
+
+    rows = [
+        (account.replica, account.stage, state, cause, ns, ns / NS_PER_S, ns / account.wall_ns)
+        for account in stage_accounts(StageTables.from_log(log))
+        for state, parts in (("busy", account.busy_ns), ("idle", account.idle_ns))
+        for cause, ns in parts.items()
+    ]
+    types = {
+        "replica": "int64", "stage": "int64", "state": "str", "cause": "str", "duration_ns": "int64",
+        "seconds": "float64", "share": "float64",
+    }  # fmt: skip
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
+
+
+def idle_shares(bubbles: pd.DataFrame) -> dict[str, float]:
+    """Return ``idle_…_share`` for every cause: of the wall time of all stages and replicas."""
+    wall_ns = int(bubbles["duration_ns"].sum())
+    idle = bubbles[bubbles["state"] == "idle"].groupby("cause")["duration_ns"].sum()
+    return {f"idle_{cause}_share": int(idle.get(cause, 0)) / max(wall_ns, 1) for cause in CAUSES}
+
+
+def read_stage_tables(tables: Mapping[str, pd.DataFrame], num_stages: int, num_replicas: int) -> StageTables:
+    """Return the tables of a run, fresh or loaded, as the columns that idle intervals are found from."""
+    steps, stages, waits, bubbles = (tables[name] for name in ("steps", "stages", "waits", "bubbles"))
+    kinds = {str(kind): index for index, kind in enumerate(WAIT_KINDS)}
+    columns = {name: waits[name].fillna(NOT_YET).to_numpy(np.int64) for name in WAIT_COLUMNS if name != "kind"}
+    columns["kind"] = waits["kind"].map(kinds).to_numpy(np.int64)
+    start_ns = int(tables["requests"]["sent_ns"].min()) if len(bubbles) else 0
+    wall_ns = int(bubbles["duration_ns"].sum()) // (num_stages * num_replicas)
+    return StageTables(
+        {name: steps[name].to_numpy() for name in ("replica", "scheduled_ns", "host_ns")},
+        {name: stages[name].to_numpy() for name in STAGE_COLUMNS},
+        columns,
+        num_stages,
+        num_replicas,
+        start_ns,
+        start_ns + wall_ns,
+    )
+
+
+FRAMES = {
+    "requests": requests_frame,
+    "steps": steps_frame,
+    "stages": stages_frame,
+    "itls": itls_frame,
+    "waits": waits_frame,
+    "bubbles": bubbles_frame,
+}

@@ -33,7 +33,7 @@ def _kv_blocks(summary: Mapping[str, Any], plan: Mapping[str, Any]) -> str | Non
         return f"KV blocks: {num_preemptions:,} preemption{'s' * (num_preemptions > 1)}"
     # A long prompt that waits until its blocks are free (scheduler_reserve_full_isl) leaves many unused.
     mean_prompt_tokens = summary["total_input_tokens"] / max(summary["completed"], 1)
-    is_full = usage >= FULL_KV_USAGE or usage > 1 - mean_prompt_tokens / max(plan["kv_tokens"], 1) > 0
+    is_full = usage >= FULL_KV_USAGE or usage > 1 - mean_prompt_tokens / max(plan["kv_tokens"], 1)
     if is_full and num_waiting:
         return f"KV blocks: {_percent(usage)} held at the peak, with requests waiting"
     return None

@@ -197,7 +197,7 @@ def test_all_faults_of_both_commands_at_once() -> None:
         ("--dtype half", "model.dtype", "float16"),
         ("--dtype bfloat16", "model.dtype", "bfloat16"),
         ("--quantization fp8", "model.quantization", {"method": "fp8"}),
-        ("-q awq_marlin", "model.quantization", {"method": "w4a16", "group_size": 128}),
+        ("-q gptq_marlin", "model.quantization", {"method": "w4a16", "group_size": 128}),
     ],
 )
 def test_a_flag_sets_its_field(flags: str, field: str, value: Any) -> None:
@@ -381,6 +381,13 @@ def test_a_flag_names_the_format_of_a_quantised_checkpoint_and_changes_that_of_a
     plain = scenario(f"vllm serve {MODEL} -q fp8").model
     assert plain.quantization is not None
     assert plain.quantization.method == "fp8"
+
+
+@pytest.mark.parametrize("name", ["fp8", "modelopt", "modelopt_fp4", "mxfp4", "awq", "awq_marlin", "gptq", "gptq_marlin"])  # fmt: skip
+def test_every_format_that_is_mapped_makes_the_model_smaller(name: str) -> None:
+    quantization = scenario(f"vllm serve {MODEL} -q {name}").model.quantization
+    assert quantization is not None
+    assert quantization.bytes_per_weight <= 1
 
 
 @pytest.mark.parametrize(

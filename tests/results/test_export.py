@@ -9,8 +9,8 @@ from simkv.errors import ResultsError
 from simkv.results.export import check_target, read_folder
 from simkv.results.results import Results
 
-FILES = ["format.json", "itls.parquet", "ledger.json", "requests.parquet", "scenario.yaml", "stages.parquet",
-         "steps.parquet", "summary.json"]  # fmt: skip
+FILES = ["bubbles.parquet", "format.json", "itls.parquet", "ledger.json", "requests.parquet", "scenario.yaml",
+         "stages.parquet", "steps.parquet", "summary.json", "waits.parquet"]  # fmt: skip
 
 
 @pytest.fixture
@@ -141,9 +141,9 @@ def test_some_other_folder(tmp_path):
 
 def test_another_version(folder):
     path = folder / "format.json"
-    path.write_text(json.dumps({"simkv_results": 2, "simkv_version": "9.0"}))
+    path.write_text(json.dumps({"simkv_results": 9, "simkv_version": "9.0"}))
     assert fault(read_folder, folder) == (
-        f"{path}: wanted simkv_results 1, got 2, written by simkv 9.0; "
+        f"{path}: wanted simkv_results 2, got 9, written by simkv 9.0; "
         "use that version or run the scenario again"
     )
 

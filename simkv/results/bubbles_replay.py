@@ -1,0 +1,216 @@
+"""Why each stage idled: the log of one replica, walked through batch by batch (see ``docs/bubbles.md``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simkv.results.bubbles_history import (
+    CHUNK_IMBALANCE,
+    FILL_DRAIN,
+    HOST,
+    NO_WORK,
+    STAGE_IMBALANCE,
+    STARVED_BY,
+    TRANSFER,
+    WHILE_DRY,
+    History,
+    Shares,
+    beginning,
+    blame,
+    difference,
+    take,
+)
+from simkv.results.log import WaitKind
+
+
+class Wait(NamedTuple):
+    """The engine waited; `batch` is the row in the replica's list of batches, None without any."""
+
+    start_ns: int
+    end_ns: int
+    kind: WaitKind
+    batch: int | None
+
+
+class Idle(NamedTuple):
+    """A stage did nothing between two batches; `batch` is the one that ended it, None at the end of the run."""
+
+    stage: int
+    start_ns: int
+    end_ns: int
+    batch: int | None
+    shares: Shares
+
+
+class Span(NamedTuple):
+    """Something that explains idle time at the very moment at which it passes."""
+
+    start_ns: int
+    end_ns: int
+    cause: int
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """What one replica did: batch k was decided at scheduled_ns[k] and on stage s from starts_ns[k][s] on."""
+
+    scheduled_ns: Sequence[int]
+    starts_ns: Sequence[Sequence[int]]
+    ends_ns: Sequence[Sequence[int]]
+    waits: Sequence[Wait]  # of the engine
+    blocked: Mapping[int, Wait]  # of batches that were issued, in front of the first stage
+    num_stages: int
+
+
+class Replay:
+    """Walks through a timetable between two times and yields every idle interval with its causes."""
+
+    def __init__(self, timetable: Timetable, start_ns: int, end_ns: int):
+        self.timetable = timetable
+        self.end_ns = end_ns
+        num_stages = timetable.num_stages
+        self._free_at_ns = [start_ns] * num_stages
+        self._histories = [beginning(start_ns) for _ in range(num_stages)]  # of when each became free
+        # Of the moments when the last batches' tokens were known: more than are ever in flight.
+        self._of_tokens: deque[History] = deque(maxlen=num_stages + 2)
+        self._first_wait = 0
+        self._starved_by: int | None = None  # what kept the engine from issuing the batch at hand earlier
+
+    def __iter__(self) -> Iterator[Idle]:
+        table = self.timetable
+        for batch, scheduled_ns in enumerate(table.scheduled_ns):
+            starts_ns, ends_ns = table.starts_ns[batch], table.ends_ns[batch]
+            waits = self._waits_between(self._free_at_ns[0], min(scheduled_ns, starts_ns[0]))
+            if batch in table.blocked:
+                waits.append(table.blocked[batch])
+            ran_dry = batch == 0 or any(wait.kind in (WaitKind.NO_WORK, WaitKind.DRAIN) for wait in waits)
+            spans = self._spans(batch, waits) if ran_dry else None
+            self._starved_by = None
+            shortest_ns = min(end - start for start, end in zip(starts_ns, ends_ns, strict=True))
+            for stage, (start_ns, stage_end_ns) in enumerate(zip(starts_ns, ends_ns, strict=True)):
+                if start_ns > self._free_at_ns[stage]:
+                    yield from self._idle(batch, stage, start_ns, waits, spans)
+                history = self._histories[stage] = self._histories[stage].copy()
+                history[CHUNK_IMBALANCE] += shortest_ns
+                history[STAGE_IMBALANCE] += stage_end_ns - start_ns - shortest_ns
+                self._free_at_ns[stage] = stage_end_ns
+            self._of_tokens.append(self._histories[-1])
+        yield from self._after_the_last()
+
+    def _idle(
+        self, batch: int, stage: int, start_ns: int, waits: Sequence[Wait], spans: Sequence[Span] | None
+    ) -> Iterator[Idle]:
+        """A stage was idle until a batch began: say why, and let the stage's history go on from there."""
+        free_at_ns, history = self._free_at_ns[stage], self._histories[stage]
+        if stage == 0:
+            shares = overlaps(spans, free_at_ns, start_ns) if spans else self._waited(batch, waits, start_ns)
+            self._histories[0] = [ns + share_ns for ns, share_ns in zip(history, shares, strict=True)]
+        else:
+            arrival = self._histories[stage - 1].copy()
+            arrival[TRANSFER] += start_ns - self._free_at_ns[stage - 1]
+            self._histories[stage] = arrival
+            if spans:
+                shares = overlaps(spans, free_at_ns, start_ns)
+            else:
+                extra_ns = blame(difference(arrival, history), self._starved_by)
+                shares = take(extra_ns, start_ns - free_at_ns)
+        yield from self._within(Idle(stage, free_at_ns, start_ns, batch, shares))
+
+    def _waited(self, batch: int, waits: Sequence[Wait], start_ns: int) -> Shares:
+        """Return why the first stage was idle before a batch while requests were there."""
+        now_ns, history = self._free_at_ns[0], self._histories[0].copy()
+        for wait in waits:
+            assert wait.batch is not None, "an engine with work waits for a batch"
+            history[HOST] += max(0, wait.start_ns - now_ns)
+            now_ns = max(now_ns, wait.start_ns)
+            self._starved_by = STARVED_BY.get(wait.kind)
+            extra_ns = blame(difference(self._of_tokens[wait.batch - batch], history), self._starved_by)
+            shares = take(extra_ns, wait.end_ns - now_ns)
+            history = [ns + share_ns for ns, share_ns in zip(history, shares, strict=True)]
+            now_ns = wait.end_ns
+        history[HOST] += start_ns - now_ns
+        return difference(history, self._histories[0])
+
+    def _spans(self, batch: int, waits: Sequence[Wait]) -> list[Span]:
+        """What passed before a batch that found the engine run dry: on each stage it counts when it was."""
+        starts_ns, ends_ns = self.timetable.starts_ns[batch], self.timetable.ends_ns[batch]
+        spans = [span for wait in waits for span in self._spans_of_wait(wait)]
+        spans += _uncovered(spans, self._free_at_ns[0], starts_ns[0])
+        for stage in range(self.timetable.num_stages - 1):
+            spans.append(Span(starts_ns[stage], ends_ns[stage], FILL_DRAIN))
+            queued = starts_ns[stage + 1] <= self._free_at_ns[stage + 1]
+            cause = FILL_DRAIN if queued else TRANSFER
+            spans.append(Span(ends_ns[stage], starts_ns[stage + 1], cause))
+        return spans
+
+    def _spans_of_wait(self, wait: Wait) -> Iterator[Span]:
+        cause = WHILE_DRY[wait.kind]
+        now_ns = wait.start_ns
+        if wait.batch is not None:
+            # Between two stages the awaited batch is on its way, or queues behind another.
+            starts_ns, ends_ns = self.timetable.starts_ns, self.timetable.ends_ns
+            for stage in range(1, self.timetable.num_stages):
+                left_ns, start_ns = ends_ns[wait.batch][stage - 1], starts_ns[wait.batch][stage]
+                queued = wait.batch > 0 and start_ns <= ends_ns[wait.batch - 1][stage]
+                if not queued and now_ns < start_ns:
+                    left_ns = max(left_ns, now_ns)
+                    yield Span(now_ns, left_ns, cause)
+                    yield Span(left_ns, start_ns, TRANSFER)
+                    now_ns = start_ns
+        yield Span(now_ns, wait.end_ns, cause)
+
+    def _after_the_last(self) -> Iterator[Idle]:
+        """After its last batch a stage drains while the engine still waits for one."""
+        waits = self._waits_between(self._free_at_ns[0], self.end_ns)
+        spans = [span for wait in waits for span in self._spans_of_wait(wait)]
+        for stage, free_at_ns in enumerate(self._free_at_ns):
+            if free_at_ns < self.end_ns:
+                own = [*spans, *_uncovered(spans, free_at_ns, self.end_ns)]
+                yield Idle(stage, free_at_ns, self.end_ns, None, overlaps(own, free_at_ns, self.end_ns))
+
+    def _waits_between(self, start_ns: int, end_ns: int) -> list[Wait]:
+        """Return the engine's waits in an interval, cut to it; intervals must be asked for in order."""
+        waits = self.timetable.waits
+        while self._first_wait < len(waits) and waits[self._first_wait].end_ns <= start_ns:
+            self._first_wait += 1
+        found, index = [], self._first_wait
+        while index < len(waits) and waits[index].start_ns < end_ns:
+            wait = waits[index]
+            found.append(
+                wait._replace(start_ns=max(wait.start_ns, start_ns), end_ns=min(wait.end_ns, end_ns))
+            )
+            index += 1
+        return found
+
+    def _within(self, idle: Idle) -> Iterator[Idle]:
+        """Cut what lies beyond the end of the run: of the shares the first, which came last."""
+        beyond_ns = idle.end_ns - self.end_ns
+        if beyond_ns <= 0:
+            yield idle
+        elif idle.start_ns < self.end_ns:
+            cut = take(idle.shares, beyond_ns)
+            yield idle._replace(end_ns=self.end_ns, shares=difference(idle.shares, cut))
+
+
+def overlaps(spans: Sequence[Span], start_ns: int, end_ns: int) -> Shares:
+    """Return how much of an interval each cause holds; the spans must not overlap and must cover it."""
+    shares = [0] * (NO_WORK + 1)
+    for span in spans:
+        shares[span.cause] += max(0, min(span.end_ns, end_ns) - max(span.start_ns, start_ns))
+    assert sum(shares) == end_ns - start_ns, "idle time that nothing explains"
+    return shares
+
+
+def _uncovered(spans: Sequence[Span], start_ns: int, end_ns: int) -> list[Span]:
+    """Where the engine waited for nothing its CPU was at work: the spans' complement, as host time."""
+    gaps, now_ns = [], start_ns
+    for span in spans:
+        if span.start_ns > now_ns:
+            gaps.append(Span(now_ns, min(span.start_ns, end_ns), HOST))
+        now_ns = max(now_ns, span.end_ns)
+    if now_ns < end_ns:
+        gaps.append(Span(now_ns, end_ns, HOST))
+    return gaps
