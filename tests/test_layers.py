@@ -22,10 +22,12 @@ ALLOWED = {
     "scheduler": BASE | DATA | {"kv"},
     "load": BASE | DATA,
     "engine": BASE | DATA | {"scheduler", "cost", "kv", "workload", "results"},
-    "planning": BASE | DATA | {"cost", "kv", "load"},
+    "calibrate": BASE | DATA | {"cost", "load"},
+    "planning": BASE | DATA | {"cost", "kv", "workload", "load"},
     "plots": BASE | {"results"},
     "run": BASE | DATA | PURE | {"load", "engine", "planning"},
     "validate": BASE | DATA | PURE | {"run", "planning", "load"},
+    "sweeping": BASE | DATA | {"run", "planning", "load", "results"},
     "cli": None,  # everything below
     "__main__": {"cli"},
     "__init__": None,  # the lazy public namespace
@@ -38,6 +40,7 @@ OUTSIDE = {
     "typer": {"cli"},
     "rich": {"cli"},
     "pyarrow": {"results"},
+    "joblib": {"sweeping"},
 }
 
 

@@ -7,9 +7,12 @@ collector writes it, fits read it.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from simkv.errors import TraceError, did_you_mean
 
@@ -63,26 +66,32 @@ class Measurements:
 
 def held_out(frame: pd.DataFrame, op: str) -> pd.Series:
     """True for the points that no fit may see: CRC-32 of the shape, comma-joined, modulo 10, below 3."""
-    import zlib
+    return _drawn(frame, SHAPE_COLUMNS[op])
 
-    names = frame[list(SHAPE_COLUMNS[op])].map(_plain).agg(",".join, axis=1)
+
+def held_out_weights(frame: pd.DataFrame) -> pd.Series:
+    """True for the matrix products whose whole weight matrix no fit may see: the same rule over n and k."""
+    return _drawn(frame, ("n", "k"))
+
+
+def _drawn(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.Series:
+    names = frame[columns[0]].map(_plain)
+    for column in columns[1:]:
+        names = names + "," + frame[column].map(_plain)
     return names.map(lambda name: zlib.crc32(name.encode()) % 10 < 3)
 
 
 def _plain(value: object) -> str:
-    """Shapes are integers but for a skew and a kernel's name: 4096 and 4096.0 are one point."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    """Shapes are integers but for a skew: 4096 and 4096.0 are one point."""
+    if not isinstance(value, int | float | np.number):
+        return str(value)
+    return str(int(value)) if value == int(value) else f"{value:g}"
 
 
 def validate(frame: pd.DataFrame, source: str) -> Measurements:
     """Check a table; raise TraceError with one line a fault (the first 20)."""
-    import numpy as np
-    import pandas as pd
-
     faults = [
-        f"{source}: unknown column {column!r}{did_you_mean(column, COLUMNS)}"
+        f"{source}: unknown column {column!r}{did_you_mean(str(column), COLUMNS)}"
         for column in frame.columns
         if column not in COLUMNS
     ]
@@ -93,33 +102,45 @@ def validate(frame: pd.DataFrame, source: str) -> Measurements:
     ]
     if faults:
         raise TraceError(faults)
-    frame = frame.reindex(columns=COLUMNS)
+    frame = frame.reindex(columns=list(COLUMNS))
     for op, rows in frame.groupby("op", dropna=False, sort=True):
-        if op not in SHAPE_COLUMNS:
-            faults.append(
-                f"{source}: op: wanted one of {', '.join(SHAPE_COLUMNS)}, got {op!r}{did_you_mean(str(op), SHAPE_COLUMNS)}"
-            )
-            continue
-        for column in SHAPE_COLUMNS[str(op)]:
-            if column == "kernel":
-                bad = rows[column].isna()
-            else:
-                numbers = pd.to_numeric(rows[column], errors="coerce")
-                bad = ~(np.isfinite(numbers) & (numbers >= 0))
-            faults += [
-                f"{source}: row {row}: {op} needs {column}, got {rows.at[row, column]!r}"
-                for row in rows.index[bad]
-            ]
-        seconds = pd.to_numeric(rows["seconds"], errors="coerce")
-        bad = ~(np.isfinite(seconds) & (seconds > 0))
-        faults += [
-            f"{source}: row {row}: seconds: wanted a positive number, got {rows.at[row, 'seconds']!r}"
-            for row in rows.index[bad]
-        ]
+        faults += _faults_of(str(op), rows, source)
     if faults:
         more = [f"{source}: and {len(faults) - 20} more faults"] if len(faults) > 20 else []
         raise TraceError(faults[:20] + more)
     return Measurements(frame)
+
+
+def _faults_of(op: str, rows: pd.DataFrame, source: str) -> list[str]:
+    """Return what is wrong with the rows of one op."""
+    import pandas as pd
+
+    if op not in SHAPE_COLUMNS:
+        known = ", ".join(SHAPE_COLUMNS)
+        return [f"{source}: op: wanted one of {known}, got {op!r}{did_you_mean(op, SHAPE_COLUMNS)}"]
+    faults = []
+    for column in SHAPE_COLUMNS[op]:
+        if column == "kernel":
+            bad = rows[column].isna()
+        else:
+            numbers = pd.to_numeric(rows[column], errors="coerce").astype(float)
+            bad = ~(numbers.notna() & (numbers >= 0) & (numbers < np.inf))
+        faults += [
+            f"{source}: row {row}: {op} needs {column}, got {_shown(rows, row, column)}"
+            for row in rows.index[bad]
+        ]
+    seconds = pd.to_numeric(rows["seconds"], errors="coerce")
+    bad = ~((seconds > 0) & (seconds < np.inf))
+    faults += [
+        f"{source}: row {row}: seconds: wanted a positive number, got {_shown(rows, row, 'seconds')}"
+        for row in rows.index[bad]
+    ]
+    return faults
+
+
+def _shown(rows: pd.DataFrame, row: object, column: str) -> str:
+    value = rows.loc[row, column]  # type: ignore[index]
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def read_measurements(path: Path) -> Measurements:

@@ -1,0 +1,1 @@
+"""Fits of the families in `simkv.cost.kernels`: measurements in, parameters out."""

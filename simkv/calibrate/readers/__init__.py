@@ -1,0 +1,1 @@
+"""Readers: public formats of kernel measurements, into the table of `simkv.calibrate.measurements`."""

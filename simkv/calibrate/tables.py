@@ -1,0 +1,47 @@
+"""Reduced tables: the measured points that a profile's residuals need, small enough to be shipped.
+
+A reduced table is a table of measurements like any other (`read_measurements` reads it) with one row a point of
+the groups in `simkv.calibrate.families`: medians, head dimension 128, no matrix side under 128, integers of 32
+bits and seconds as float32, Parquet with zstd.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simkv.calibrate.measurements import PROVENANCE_COLUMNS, SHAPE_COLUMNS, Measurements, validate
+from simkv.errors import TraceError
+
+if TYPE_CHECKING:
+    from simkv.calibrate.fit import Calibration
+
+
+def reduce(calibration: Calibration, measurements: Measurements) -> Measurements:
+    """Keep one row a point of every group that `calibration` has fitted."""
+    import pandas as pd
+
+    parts = []
+    for name in calibration.parameters_:
+        group = calibration.groups[name]
+        rows = calibration.rows(measurements, name)
+        if rows.empty:
+            continue
+        source = measurements.of(group.op, **group.variant).iloc[0]
+        provenance = {column: source[column] for column in PROVENANCE_COLUMNS}
+        parts.append(rows.assign(op=group.op, **group.variant, **provenance))
+    if not parts:
+        raise TraceError("measurements: none of the fitted groups has a row to keep")
+    return validate(pd.concat(parts, ignore_index=True), "reduced table")
+
+
+def write_measurements(measurements: Measurements, path: Path) -> None:
+    """Write a table as compact Parquet; raise TraceError if it cannot be written."""
+    frame = measurements.frame.dropna(axis="columns", how="all")
+    shapes = sorted({column for columns in SHAPE_COLUMNS.values() for column in columns} & set(frame))
+    integers = [column for column in shapes if column not in ("kernel", "skew")]
+    frame = frame.astype({**dict.fromkeys(integers, "Int32"), "seconds": "float32"})
+    try:
+        frame.to_parquet(path, index=False, compression="zstd")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from None

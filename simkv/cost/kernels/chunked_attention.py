@@ -1,0 +1,108 @@
+"""Attention of prefill chunks over their cached prefixes, in tiles of query rows.
+
+FlashAttention cuts the c query rows of a chunk into tiles of `tile_rows`, one thread block for each tile and
+query head. A block walks over all the keys that its rows may see and one SM holds one block, so for heads·⌈c/64⌉
+blocks on S SMs, W = blocks/S waves:
+
+    keys     K = max(⌈W⌉·p + W·(c/2 + r) + c/2,  p + c)            that the last SM has walked over
+    time     t0 + t1·(⌈W⌉ - 1) + K/s·(4·r·head_dim / (e·F/S))      r rows a tile, s splits of the keys
+
+The prefix p costs whole waves: 257 tokens of 32 heads take twice the time of 256 on 128 SMs. The causal
+triangle costs its average, a row of tiles more for the masked halves, and a tail: the longest tile comes last.
+Few tiles leave SMs idle, so a chunk of 16 tokens over a long prefix takes as long as one of 256, unless the
+kernel splits the keys (`max_num_splits` > 1), which vLLM 0.19's FlashAttention 2 does for decodes only.
+
+Form: from FlashAttention 2's grid and the measured wave edges of LLMServingSim's profiles of vLLM 0.19 (RTX
+4090, RTX PRO 6000, 16 and 32 heads); the edges lie where tiles of 64 rows, one a SM, put them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simkv.cost.kernels.ufuncs import Values, larger, smaller
+
+
+@dataclass(frozen=True)
+class TileParameters:
+    """A tiled attention kernel on one GPU; see the module for the form."""
+
+    floor_s: float  # t0: the shortest call, its first tile's start and end included, seconds
+    tile_s: float  # t1: start and end of each further tile on an SM, seconds
+    efficiency: float  # e: share of an SM's peak that a tile reaches, masked rows counted
+    tile_rows: int = 64  # r: query rows of a tile; not fitted
+    max_num_splits: int = 1  # blocks that may share one tile's keys when SMs would idle; not fitted
+
+
+class Tiles(NamedTuple):
+    """Work of the chunks of a batch, in keys that a tile walks over."""
+
+    num_rows: Values  # tiles of one head
+    num_waves: Values  # W
+    whole_waves: Values  # ⌈W⌉
+    prefix_keys: Values  # of the last SM over the prefixes, in whole waves
+    flow_keys: Values  # of the average SM over the prefixes
+    triangle_keys: Values  # of the average SM inside the chunks
+    tail_keys: Values  # by which the last tile outlasts the average
+    longest_keys: Values  # of the longest tile
+
+
+def key_seconds(
+    parameters: TileParameters, peak_flops_per_s: float, num_sms: int, head_dim: Values
+) -> Values:
+    """Seconds that a tile takes for each key: query × key and weight × value, 2 FLOPs each."""
+    p = parameters
+    return 4 * p.tile_rows * head_dim * num_sms / (p.efficiency * peak_flops_per_s)
+
+
+def tiles(
+    parameters: TileParameters, num_sms: int, batch: Values, chunk: Values, context: Values, heads: Values
+) -> Tiles:
+    """Tile up `batch` equal chunks over equal contexts."""
+    rows = parameters.tile_rows
+    num_rows = batch * -(-chunk // rows)
+    waves = num_rows * heads / num_sms
+    whole = -(-num_rows * heads // num_sms)
+    return Tiles(
+        num_rows,
+        waves,
+        whole,
+        prefix_keys=whole * context,
+        flow_keys=waves * context,
+        triangle_keys=waves * (chunk / 2 + rows),
+        tail_keys=chunk / 2,
+        longest_keys=context + chunk,
+    )
+
+
+def last_keys(work: Tiles) -> Values:
+    """Keys that the last SM has walked over when chunks are alone in their batch."""
+    return larger(work.prefix_keys + work.triangle_keys + work.tail_keys, work.longest_keys)
+
+
+def num_splits(parameters: TileParameters, num_waves: Values) -> Values:
+    """Thread blocks that share a tile's keys: as many as idle SMs allow, up to the kernel's limit."""
+    if parameters.max_num_splits == 1:
+        return 1.0
+    return smaller(larger(1 / num_waves, 1.0), float(parameters.max_num_splits))
+
+
+def seconds(
+    parameters: TileParameters,
+    peak_flops_per_s: float,
+    num_sms: int,
+    batch: Values,
+    chunk: Values,
+    context: Values,
+    heads: Values,
+    head_dim: Values,
+) -> Values:
+    """Seconds of one layer's attention of `batch` chunks, each over its own context; scalars or arrays.
+
+    The shape is that of one rank: its query heads. KV heads do not matter while arithmetic binds.
+    """
+    work = tiles(parameters, num_sms, batch, chunk, context, heads)
+    key_s = key_seconds(parameters, peak_flops_per_s, num_sms, head_dim)
+    walk_s = key_s * last_keys(work) / num_splits(parameters, work.num_waves)
+    return parameters.floor_s + parameters.tile_s * larger(work.whole_waves - 1, 0) + walk_s

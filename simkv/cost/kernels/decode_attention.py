@@ -1,0 +1,99 @@
+"""Attention of one token each of `batch` sequences over `context` tokens of KV: FlashAttention with split KV.
+
+A sequence and KV head is one unit of work, U = batch·kv_heads of them on S SMs; while U < S a unit is cut into
+up to `max_splits` pieces of at least 64 tokens, whose results are then combined.
+
+    splits     s = S/U, between 1 and x = min(max_splits, context/64)
+    waves      W = U/S + q·(⌈U/S⌉ - U/S), at least 1
+    serial     a = W·(t1 + t_row·heads/kv_heads + t_token·max(context/s, 64))
+    bytes      X = KV bytes of all sequences + 16-bit queries and outputs
+    memory     b = h·X/(c·e·B) + (1 - h)·(X/(e·B) + t2),   h = 1 up to X₀ bytes, 0 from 2·X₀
+    time       t0 + t3·log₂(x) + (aᵖ + bᵖ)^(1/p)
+
+`h` is the share that the level-2 cache serves: tables are measured with one KV tensor over and over, which fits
+there up to about 35 MB on an H100. A server reads the layers in turn and finds each in memory: `cold` says so.
+Few units reach little of the bandwidth because a thread block has a serial rate (t_token): one sequence with one
+KV head of 131,072 tokens on an H100 gets 39 %. fp8 KV halves the bytes, not the serial time. Time grows with
+batch and context; at a fixed number of tokens more sequences can be faster, as on hardware.
+
+Sources: Dao et al., "Flash-Decoding" (2023); at most 32 splits in vLLM's CUDA graphs
+(`flash_attn_max_num_splits_for_cuda_graph`); numbers fitted to measured tables by `simkv.calibrate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simkv.cost.kernels.ufuncs import Timing, Values, larger, log2, smaller, smooth_max, where
+
+_PIECE_TOKENS = 64.0
+
+
+@dataclass(frozen=True)
+class DecodeAttentionParameters:
+    """One KV dtype on one GPU; see the module for the form."""
+
+    launch_s: float  # t0: the shortest call, seconds
+    block_s: float  # t1: a thread block, however short its context, seconds
+    row_s: float  # t_row: each query head that shares the KV head, seconds
+    token_s: float  # t_token: a thread block's time for a token of its piece, seconds
+    wave_quantisation: float  # q, 0 to 1
+    memory_efficiency: float  # e: share of the memory bandwidth that streaming reaches
+    cache_speedup: float  # c, at least 1: how much faster the level-2 cache is
+    cache_bytes: float  # X₀: KV of one call that the cache holds, bytes; 0 = nothing is ever found there
+    memory_s: float  # t2: filling the memory pipeline, seconds
+    combine_s: float  # t3: combining splits, seconds for each doubling of their possible number
+    sharpness: float  # p: how sharply serial time gives way to memory
+    kv_bytes: float = 2.0  # of one element of the KV cache; not fitted
+    max_splits: int = 32  # not fitted
+    splits_equal_heads: bool = True  # False: FlashAttention 2, which never splits when heads = kv_heads
+
+    def cold(self) -> DecodeAttentionParameters:
+        """As in a server, where other layers have pushed a layer's KV out of the cache."""
+        return replace(self, cache_bytes=0.0)
+
+
+def timing(
+    parameters: DecodeAttentionParameters,
+    peak_flops_per_s: float,
+    bandwidth_bytes_per_s: float,
+    num_sms: int,
+    batch: Values,
+    context: Values,
+    heads: Values,
+    kv_heads: Values,
+    head_dim: Values,
+) -> Timing:
+    """Time of one layer's call, scalars or arrays. Serial time counts as arithmetic; the peak binds nothing."""
+    p = parameters
+    units = batch * kv_heads
+    max_splits = smaller(p.max_splits, larger(context / _PIECE_TOKENS, 1.0))
+    if not p.splits_equal_heads:
+        max_splits = where(heads == kv_heads, 1.0, max_splits)
+    num_splits = larger(smaller(num_sms / units, max_splits), 1.0)
+    share = units / num_sms
+    waves = larger(share + p.wave_quantisation * (-(-units // num_sms) - share), 1.0)
+    piece_s = p.block_s + p.row_s * heads / kv_heads
+    serial_s = waves * (piece_s + p.token_s * larger(context / num_splits, _PIECE_TOKENS))
+    num_bytes = batch * head_dim * (2.0 * p.kv_bytes * context * kv_heads + 4.0 * heads)
+    missing = larger(smaller(num_bytes / p.cache_bytes - 1.0, 1.0), 0.0) if p.cache_bytes else 1.0
+    stream_s = num_bytes / (p.memory_efficiency * bandwidth_bytes_per_s)
+    memory_s = stream_s * (missing + (1.0 - missing) / p.cache_speedup) + missing * p.memory_s
+    total_s = p.launch_s + p.combine_s * log2(max_splits) + smooth_max(serial_s, memory_s, p.sharpness)
+    return Timing(total_s, memory_s >= serial_s)
+
+
+def seconds(
+    parameters: DecodeAttentionParameters,
+    peak_flops_per_s: float,
+    bandwidth_bytes_per_s: float,
+    num_sms: int,
+    batch: Values,
+    context: Values,
+    heads: Values,
+    kv_heads: Values,
+    head_dim: Values,
+) -> Values:
+    """Seconds of one layer's call, scalars or arrays."""
+    shape = (batch, context, heads, kv_heads, head_dim)
+    return timing(parameters, peak_flops_per_s, bandwidth_bytes_per_s, num_sms, *shape).seconds
