@@ -12,6 +12,7 @@ import sys
 import typer
 
 from simkv.cli.catalog import list_shipped
+from simkv.cli.collect import collect
 from simkv.cli.compare import compare
 from simkv.cli.plan import plan
 from simkv.cli.plot import plot
@@ -32,6 +33,7 @@ app.command()(sweep)
 app.command()(plot)
 app.command()(compare)
 app.command("list")(list_shipped)
+app.command()(collect)
 app.add_typer(validate_app, name="validate")
 
 

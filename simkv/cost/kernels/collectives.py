@@ -25,6 +25,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from simkv.cost.kernels.ufuncs import larger, smaller
+
 # vLLM's `csrc/custom_all_reduce.cuh`: below these sizes every rank reads all messages, from them on two shots;
 # two GPUs always take one shot. `num_ranks` up to the key.
 ONE_SHOT_MAX_BYTES = ((2, float("inf")), (4, 512 * 1024.0), (8, 256 * 1024.0))
@@ -100,13 +102,13 @@ def custom_seconds(
     p = parameters
     limit = one_shot_max_bytes(world_size)
     hops = world_size - 2
-    small = np.minimum(num_bytes, limit)
+    small = smaller(num_bytes, limit)
     one_shot_s = p.latency_s + p.hop_s * hops + (world_size - 1) * small / p.one_shot_bytes_per_s
-    wire = wire_bytes("all_reduce", world_size, np.minimum(num_bytes, CUSTOM_MAX_BYTES))
+    wire = wire_bytes("all_reduce", world_size, smaller(num_bytes, CUSTOM_MAX_BYTES))
     two_shot_s = p.two_shot_latency_s + p.two_shot_hop_s * hops + wire / p.two_shot_bytes_per_s
     large_s = ring_seconds(p.large, "all_reduce", world_size, num_bytes)
-    seconds = np.maximum(one_shot_s, (num_bytes >= limit) * two_shot_s)
-    seconds = np.maximum(seconds, (num_bytes >= CUSTOM_MAX_BYTES) * large_s)
+    seconds = larger(one_shot_s, (num_bytes >= limit) * two_shot_s)
+    seconds = larger(seconds, (num_bytes >= CUSTOM_MAX_BYTES) * large_s)
     if in_graph:
         return seconds
     host_s = by_size(p.eager_s, world_size)

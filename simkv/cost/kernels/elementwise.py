@@ -27,6 +27,10 @@ BYTES_PER_ELEMENT = {
     "rotary_emb": 4.0,
     "act_fn": 6.0,
     "sampler": 8.0,
+    # the collector's
+    "copy": 4.0,
+    "rms_norm": 4.0,
+    "add": 6.0,
 }
 _HEAD_TILE = 64
 _HEAD_SHARPNESS = 8.0
