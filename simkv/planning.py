@@ -3,25 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from simkv.errors import InfeasibleError, ScenarioError
+from simkv.errors import InfeasibleError, InputError, ScenarioError
 from simkv.kv.budget import MemoryLedger, memory_ledger
 from simkv.spec.checks import layout, scenario_faults, scenario_warnings
 from simkv.spec.scenario import Scenario
 from simkv.units import GIB, ceil_div
 
+_MAX_SAMPLE = 10_000  # requests that a suggestion looks at; a plan is to be quick
+
+
+@dataclass(frozen=True)
+class LengthSuggestion:
+    """The rule of thumb for max_model_len, and what it would change: the requests that fit at once, no memory.
+
+    p99_tokens       99th percentile of prompt + output over the first `num_requests` requests
+    max_model_len    20 % more, in whole blocks, at most what the model can
+    num_longer       requests that would be too long for it
+    fits             whether the server would start with it
+    """
+
+    num_requests: int
+    p99_tokens: int
+    max_model_len: int
+    num_longer: int
+    fits: bool
+    num_gpu_blocks: int
+    max_concurrency: float
+
 
 @dataclass(frozen=True)
 class Plan:
-    """The memory ledger of a scenario and what it means for its user; `print(plan)` is the answer."""
+    """The memory ledger of a scenario and what it means for its user; `print(plan)` is the answer.
+
+    base_dir   the folder from which a relative trace path is looked up
+    """
 
     scenario: Scenario
     ledger: MemoryLedger
     refusal: str | None
     remedies: tuple[str, ...]
     warnings: tuple[str, ...]
+    base_dir: Path | None = None
 
     @property
     def fits(self) -> bool:
@@ -32,6 +60,14 @@ class Plan:
         """Raise InfeasibleError if the configuration would not start."""
         if self.refusal is not None:
             raise InfeasibleError(self.refusal, self.remedies)
+
+    @cached_property
+    def suggestion(self) -> LengthSuggestion | None:
+        """A max_model_len for the workload; None without one, or if its trace cannot be read."""
+        try:
+            return suggest_max_model_len(self.scenario, self.base_dir)
+        except InputError:
+            return None  # what `plan` is asked does not need the trace; `run` will say what is wrong with it
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, for JSON and the result folder."""
@@ -67,6 +103,7 @@ class Plan:
                 }
                 for rank in ledger.ranks
             ],
+            "suggestion": asdict(self.suggestion) if self.suggestion else None,
         }
 
     def __str__(self) -> str:
@@ -86,6 +123,8 @@ class Plan:
             yield f"Does not start: {self.refusal}."
             for remedy in self.remedies:
                 yield f"  try {remedy}"
+        if self.suggestion is not None:
+            yield format_suggestion(self.suggestion, self.ledger)
         for warning in self.warnings:
             yield f"Warning: {warning}."
 
@@ -119,6 +158,51 @@ def format_ledger(answer: Mapping[str, Any]) -> Iterator[str]:
             yield f"Stage {answer['binding_stage']} binds: its GPUs hold the fewest blocks."
 
 
+def format_suggestion(suggestion: LengthSuggestion, ledger: MemoryLedger) -> str:
+    """Return the suggestion as a line of text beside the plan it belongs to."""
+    head = f"Workload: P99 of prompt + output {suggestion.p99_tokens:,} tokens; max_model_len "
+    if suggestion.max_model_len == ledger.max_model_len:
+        return f"{head}suits it."
+    effect = f"{suggestion.max_concurrency:.2f}x" if suggestion.fits else "does not start"
+    if suggestion.fits and suggestion.num_gpu_blocks == ledger.num_gpu_blocks:
+        effect += ", the same KV cache"
+    if suggestion.num_longer:
+        effect += f", {suggestion.num_longer:,} of {suggestion.num_requests:,} requests too long"
+    return f"{head}{suggestion.max_model_len:,} (20 % more): {effect}."
+
+
+def suggest_max_model_len(scenario: Scenario, base_dir: Path | None = None) -> LengthSuggestion | None:
+    """Return the workload's P99 plus 20 % in whole blocks, and the ledger with it; None without a workload.
+
+    Raises TraceError if the trace cannot be read.
+    """
+    if scenario.workload is None:
+        return None
+    from simkv.workload.generate import generate  # numpy takes a tenth of a second
+
+    workload, model = scenario.workload, scenario.model
+    if workload.num_prompts is not None or workload.dataset_path is not None:
+        num_prompts = min(workload.num_prompts or _MAX_SAMPLE, _MAX_SAMPLE)
+        workload = workload.model_copy(update={"num_prompts": num_prompts})
+    requests = islice(generate(workload, model.vocab_size, scenario.seed, base_dir), _MAX_SAMPLE)
+    lengths = sorted(request.num_prompt_tokens + request.max_tokens for request in requests)
+    p99_tokens = lengths[ceil_div(len(lengths) * 99, 100) - 1]
+    block_size = scenario.resolved_engine.block_size
+    suggested = ceil_div(ceil_div(p99_tokens * 6, 5), block_size) * block_size
+    suggested = min(suggested, model.max_position_embeddings)
+    variant = scenario.replace(engine={"max_model_len": suggested})
+    ledger = memory_ledger(variant)
+    return LengthSuggestion(
+        num_requests=len(lengths),
+        p99_tokens=p99_tokens,
+        max_model_len=suggested,
+        num_longer=sum(length > suggested for length in lengths),
+        fits=ledger.fits and not scenario_faults(variant),
+        num_gpu_blocks=ledger.num_gpu_blocks,
+        max_concurrency=ledger.max_concurrency,
+    )
+
+
 def require_lawful(scenario: Scenario) -> None:
     """Raise ScenarioError with every rule between its parts that a scenario breaks."""
     faults = [f"{'.'.join(path)}: {text}" for path, text in scenario_faults(scenario)]
@@ -126,16 +210,17 @@ def require_lawful(scenario: Scenario) -> None:
         raise ScenarioError(faults)
 
 
-def plan(scenario: Scenario) -> Plan:
+def plan(scenario: Scenario, base_dir: Path | None = None) -> Plan:
     """Return the memory ledger of a scenario, or why it would not start and what would help.
 
+    `base_dir` is the folder from which a relative trace path is looked up.
     Raises ScenarioError for a layout or an engine option that vLLM refuses before it looks at memory.
     """
     require_lawful(scenario)
     ledger = memory_ledger(scenario)
     refusal = _refusal(ledger)
     remedies = () if refusal is None else tuple(_remedies(scenario, ledger))
-    return Plan(scenario, ledger, refusal, remedies, tuple(scenario_warnings(scenario)))
+    return Plan(scenario, ledger, refusal, remedies, tuple(scenario_warnings(scenario)), base_dir)
 
 
 def _refusal(ledger: MemoryLedger) -> str | None:

@@ -6,12 +6,15 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simkv.cli.options import AsJson
 from simkv.cli.progress import show_points
+
+if TYPE_CHECKING:
+    from simkv.sweeping.study import Study
 
 
 def sweep(
@@ -91,7 +94,7 @@ def sweep(
 
 
 def _print(
-    study: Any, rows: list[dict[str, Any]], sort: str | None, is_complete: bool, as_json: bool
+    study: Study, rows: list[dict[str, Any]], sort: str | None, is_complete: bool, as_json: bool
 ) -> None:
     from simkv.sweeping.ranking import format_answer, ranked
 

@@ -16,6 +16,7 @@ from simkv.spec.model import DTYPE_BYTES, ModelSpec
 from simkv.units import GIB
 
 LATEST_VLLM = "0.32.0"
+FIRST_V1 = (0, 8)  # the first version whose default engine is V1
 _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,4})(?:\.|$)")
 KvCacheDtype = Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"]
 Policy = Literal["fcfs", "priority"]
@@ -105,6 +106,18 @@ def _default_async(version: tuple[int, int], pipeline_parallel_size: int) -> boo
     return version >= ((0, 14) if pipeline_parallel_size == 1 else (0, 32))
 
 
+def _v0_sizes(version: tuple[int, int], max_model_len: int) -> tuple[int, int]:
+    """Token budget and `max_num_seqs` of V0, which chunked prompts only in contexts above 32,768 tokens.
+
+    Without chunks a batch holds a whole prompt, and the profile run as many tokens. Logged by servers of 0.6
+    (activation peaks of 20,000 tokens, and of 512 above 32K) and 0.7 (2,048); 0.5 and before never chunked
+    unless told to.
+    """
+    if max_model_len > 32_768 and version >= (0, 6):
+        return (2048 if version >= (0, 7) else 512), 256
+    return max(max_model_len, 2048), 256
+
+
 def resolve_engine(
     engine: EngineSpec,
     model: ModelSpec,
@@ -116,7 +129,7 @@ def resolve_engine(
 
     Source: vLLM 0.32.0 `engine.arg_utils`: the token budget of a server is 8,192 (16,384 from 160 GiB on) and
     `max_num_seqs` 1,024 on devices of at least 70 GiB that are not an A100, else 2,048 and 256; a defaulted
-    budget is capped at max_num_seqs × max_model_len, a defaulted max_num_seqs at the budget.
+    budget is capped at max_num_seqs × max_model_len, a defaulted max_num_seqs at the budget. V0: `_v0_sizes`.
     """
     version = parse_version(engine.vllm_version)
     max_model_len = engine.max_model_len or model.max_position_embeddings
@@ -124,6 +137,8 @@ def resolve_engine(
     is_large = memory_gib >= 70 and "a100" not in hardware.gpu.name.lower()
     default_budget = (16384 if memory_gib >= 160 else 8192) if is_large else 2048
     default_seqs = 1024 if is_large else 256
+    if version < FIRST_V1:
+        default_budget, default_seqs = _v0_sizes(version, max_model_len)
 
     max_num_seqs = engine.max_num_seqs or default_seqs
     budget = engine.max_num_batched_tokens or default_budget
@@ -134,8 +149,9 @@ def resolve_engine(
     if engine.max_num_seqs is None:
         max_num_seqs = min(max_num_seqs, budget)
 
-    # 0.92 is read off 0.32.0; 0.9 is what every logged server up to 0.19 ran with by default.
-    default_utilization = 0.92 if version >= (0, 25) else 0.9
+    # 0.92 is read off 0.32.0 and logged since 0.21, which began to deduct CUDA graphs; 0.9 is what every
+    # logged server up to 0.19 ran with by default.
+    default_utilization = 0.92 if version >= (0, 21) else 0.9
     kv_dtype = model.dtype if engine.kv_cache_dtype == "auto" else engine.kv_cache_dtype
     reserve = engine.scheduler_reserve_full_isl
     return ResolvedEngine(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from simkv.spec.base import NonNegativeInt, PositiveInt, Spec, StrTuple
 
@@ -17,14 +17,18 @@ DTYPE_BYTES = {
 
 
 class QuantizationSpec(Spec):
-    """How the checkpoint's linear layers are stored; embeddings, head and norms stay in the model's dtype.
+    """How the checkpoint's linear layers are stored; embeddings, head, norms and routers stay in the model's dtype.
 
     method            ``fp8`` (weights and activations), ``w8a8`` (int8), ``w4a16`` (AWQ, GPTQ), ``mxfp4``
     group_size        weights that share one scale; None = one scale a tensor or channel
+    scope             ``linear``: every linear layer of the decoder; ``experts``: the routed experts alone
+    has_zero_points   a zero point beside each scale, as wide as a weight (AWQ)
     """
 
     method: Literal["fp8", "w8a8", "w4a16", "mxfp4", "nvfp4"]
     group_size: PositiveInt | None = None
+    scope: Literal["linear", "experts"] = "linear"
+    has_zero_points: bool = False
 
     @property
     def weight_dtype(self) -> str:
@@ -36,8 +40,17 @@ class QuantizationSpec(Spec):
     @property
     def bytes_per_weight(self) -> float:
         """Bytes of one weight, its share of the scale included (2-byte scale; 1 byte in mxfp4/nvfp4)."""
-        scale_bytes = 1.0 if self.method in ("mxfp4", "nvfp4") else 2.0
-        return DTYPE_BYTES[self.weight_dtype] + (scale_bytes / self.group_size if self.group_size else 0.0)
+        element_bytes = DTYPE_BYTES[self.weight_dtype]
+        if self.group_size is None:
+            return element_bytes
+        shared_bytes = 1.0 if self.method in ("mxfp4", "nvfp4") else 2.0
+        shared_bytes += element_bytes if self.has_zero_points else 0.0
+        return element_bytes + shared_bytes / self.group_size
+
+    @property
+    def quantizes_activations(self) -> bool:
+        """True if the linear layers read their input in 8 bits."""
+        return self.method in ("fp8", "w8a8")
 
 
 class ModelSpec(Spec):
@@ -65,9 +78,20 @@ class ModelSpec(Spec):
     has_qk_norm: bool = False
     has_gated_mlp: bool = True  # gate and up projection; else up only
     quantization: QuantizationSpec | None = None
+    has_attention_output_gate: bool = False  # the query projection is twice as wide (Qwen3-Next)
+    # rotary embedding: the share of a head that turns, and the positions its tables hold in all; None =
+    # one table of max_position_embeddings, 0 = none
+    partial_rotary_factor: Annotated[float, Field(ge=0, le=1)] = 1.0
+    num_rotary_positions: NonNegativeInt | None = None
     # layers that do not attend to everything: "full_attention", "sliding_attention", "linear_attention", …
     layer_types: StrTuple = ()
     sliding_window: PositiveInt | None = None
+    # linear attention (gated delta net): a state of fixed size instead of a cache that grows
+    linear_num_key_heads: PositiveInt | None = None
+    linear_num_value_heads: PositiveInt | None = None
+    linear_key_head_dim: PositiveInt | None = None
+    linear_value_head_dim: PositiveInt | None = None
+    linear_conv_kernel_dim: PositiveInt | None = None
     # mixture of experts
     num_experts: NonNegativeInt = 0
     num_experts_per_tok: NonNegativeInt = 0
@@ -81,8 +105,10 @@ class ModelSpec(Spec):
     qk_nope_head_dim: PositiveInt | None = None
     qk_rope_head_dim: PositiveInt | None = None
     v_head_dim: PositiveInt | None = None
-    # parameters outside the language model (a vision tower), kept whole on every rank
+    # parameters outside the language model: a vision tower and its projector
     num_extra_parameters: NonNegativeInt = 0
+    # pixels of an image that become one token, (patch size × merged patches)²; 0 = takes no images
+    image_pixels_per_token: NonNegativeInt = 0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -95,6 +121,15 @@ class ModelSpec(Spec):
         if self.is_mla and None in latent:
             raise ValueError(
                 "kv_lora_rank: needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim beside it"
+            )
+        linear = (
+            self.linear_num_key_heads, self.linear_num_value_heads, self.linear_key_head_dim,
+            self.linear_value_head_dim, self.linear_conv_kernel_dim,
+        )  # fmt: skip
+        if "linear_attention" in self.layer_types and None in linear:
+            raise ValueError(
+                "layer_types: linear_attention needs linear_num_key_heads, linear_num_value_heads, "
+                "linear_key_head_dim, linear_value_head_dim and linear_conv_kernel_dim"
             )
         if self.layer_types and len(self.layer_types) != self.num_hidden_layers:
             raise ValueError(
@@ -118,6 +153,13 @@ class ModelSpec(Spec):
         return len(set(self.layer_types)) > 1
 
     @property
+    def rotary_table_elements(self) -> int:
+        """Elements of the cosine and sine tables, which every rank holds whole."""
+        turning = self.qk_rope_head_dim or round(self.head_dim * self.partial_rotary_factor)
+        positions = self.num_rotary_positions
+        return turning * (self.max_position_embeddings if positions is None else positions)
+
+    @property
     def dtype_bytes(self) -> float:
         """Bytes of an element of the activations and of unquantised weights."""
         return DTYPE_BYTES[self.dtype]
@@ -136,7 +178,28 @@ class ModelSpec(Spec):
             return q + kv + kv_up + heads * self.v_head_dim * h
         q_dim, kv_dim = heads * self.head_dim, self.num_key_value_heads * self.head_dim
         biases = (q_dim + 2 * kv_dim) * self.attention_bias + h * self.attention_output_bias
-        return h * (q_dim + 2 * kv_dim) + q_dim * h + biases
+        gate = h * q_dim * self.has_attention_output_gate
+        return h * (q_dim + 2 * kv_dim) + q_dim * h + gate + biases
+
+    @cached_property
+    def num_linear_attention_parameters(self) -> int:
+        """Weights of a linear-attention layer: projections of q, k, v, gates and output, and a convolution."""
+        if self.linear_num_value_heads is None:
+            return 0
+        assert self.linear_value_head_dim and self.linear_conv_kernel_dim
+        values = self.linear_num_value_heads * self.linear_value_head_dim
+        projected = self.linear_conv_dim + values + 2 * self.linear_num_value_heads
+        small = 2 * self.linear_num_value_heads + self.linear_value_head_dim
+        convolution = self.linear_conv_dim * self.linear_conv_kernel_dim
+        return self.hidden_size * (projected + values) + convolution + small
+
+    @property
+    def linear_conv_dim(self) -> int:
+        """Channels of a linear-attention layer's convolution: queries, keys and values."""
+        assert self.linear_num_key_heads and self.linear_key_head_dim
+        assert self.linear_num_value_heads and self.linear_value_head_dim
+        keys = self.linear_num_key_heads * self.linear_key_head_dim
+        return 2 * keys + self.linear_num_value_heads * self.linear_value_head_dim
 
     def num_mlp_parameters(self, layer: int) -> int:
         """Weights of the feed-forward part of layer `layer` (all experts, shared ones and the router)."""
@@ -167,10 +230,13 @@ class ModelSpec(Spec):
         """Weights of the token embedding; the head has as many unless it is tied."""
         return self.vocab_size * self.hidden_size
 
-    @cached_property
+    @property
     def num_parameters(self) -> int:
         """All weights of the model."""
-        layers = self.num_hidden_layers * (self.num_attention_parameters + self.num_norm_parameters_per_layer)
+        num_linear = self.layer_types.count("linear_attention")
+        layers = self.num_hidden_layers * self.num_norm_parameters_per_layer
+        layers += (self.num_hidden_layers - num_linear) * self.num_attention_parameters
+        layers += num_linear * self.num_linear_attention_parameters
         mlps = sum(self.num_mlp_parameters(layer) for layer in range(self.num_hidden_layers))
         tables = self.num_embedding_parameters * (1 if self.tie_word_embeddings else 2)
         return layers + mlps + tables + self.hidden_size + self.num_extra_parameters

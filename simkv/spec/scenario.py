@@ -9,6 +9,7 @@ from simkv.spec.engine import EngineSpec, ResolvedEngine, resolve_engine
 from simkv.spec.hardware import HardwareSpec
 from simkv.spec.model import ModelSpec
 from simkv.spec.parallel import ParallelSpec, split_layers
+from simkv.spec.sweep import SweepSpec
 from simkv.spec.workload import WorkloadSpec
 
 
@@ -31,6 +32,7 @@ class Scenario(Spec):
     workload: WorkloadSpec | None = None
     slo: SloSpec = SloSpec()
     seed: NonNegativeInt = 0
+    sweep: SweepSpec | None = None
 
     @cached_property
     def resolved_engine(self) -> ResolvedEngine:

@@ -62,21 +62,23 @@ class SweepSpec(Spec):
     slo    limits on metrics of a run: at most so many milliseconds, at least that goodput
     """
 
-    grid: dict[str, Any] = {}
+    grid: dict[str, Any] = Field(default_factory=dict)
     find: FindSpec | None = None
-    slo: dict[str, PositiveFloat] = {}
+    slo: dict[str, PositiveFloat] = Field(default_factory=dict)
 
     @field_validator("slo")
     @classmethod
     def _check_slo(cls, slo: dict[str, float]) -> dict[str, float]:
         for name, limit in slo.items():
             if name not in (*LATENCY_METRICS, GOODPUT):
-                swapped = "_".join(sorted(name.split("_"), key=lambda word: word[:1] == "p" or word == "mean"))
+                swapped = "_".join(
+                    sorted(name.split("_"), key=lambda word: word[:1] == "p" or word == "mean")
+                )
                 hint = did_you_mean(name, LATENCY_METRICS) or did_you_mean(swapped, LATENCY_METRICS)
                 raise ValueError(
                     f"{name}: unknown metric{hint}; known: {GOODPUT} and ttft, tpot, itl, e2el with "
                     f"_{', _'.join(_STATISTICS)} and _ms, such as ttft_p99_ms"
                 )
             if name == GOODPUT and limit > 1:
-                raise ValueError(f"{name}: expected a share of the requests, 0 to 1, got {limit:g}")
+                raise ValueError(f"{name}: wanted a share of the requests, 0 to 1, got {limit:g}")
         return slo

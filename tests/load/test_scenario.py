@@ -46,7 +46,7 @@ LLAMA_CONFIG = {
     "max_position_embeddings": 32768,
     "torch_dtype": "bfloat16",
 }
-TOP = "name, model, hardware, parallel, engine, workload, slo, seed"
+TOP = "name, model, hardware, parallel, engine, workload, slo, seed, sweep"
 PROFILES = ", ".join(shipped_hardware())
 LENGTH = (
     "a number of tokens, {uniform: {min: …, max: …}}, {lognormal: {median: …, p99: …}}, "

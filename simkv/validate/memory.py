@@ -1,0 +1,268 @@
+"""``simkv validate memory``: predict real start-ups from their configuration alone and compare.
+
+Metrics: what a log prints. Errors are relative, ``(predicted − logged) / logged``; that of an outcome is 0 or 1.
+`max_concurrency_given_blocks` takes the blocks from the log and so tests the arithmetic alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from pydantic import ValidationError
+
+from simkv.errors import ScenarioError
+from simkv.kv.budget import MemoryLedger, memory_ledger
+from simkv.load.hardware import find_hardware
+from simkv.spec.scenario import Scenario
+from simkv.units import GIB
+from simkv.validate.startup_groups import groups_of
+from simkv.validate.startup_rows import (
+    StartupRow,
+    gpu_of,
+    model_of,
+    read_startup_rows,
+    scenario_of,
+    version_of,
+)
+
+Value = float | str | None
+OUTCOME = "outcome"
+METRICS = (
+    "weights_gib_per_gpu", "activation_peak_gib", "non_torch_gib", "kv_gib_per_gpu", "kv_tokens",
+    "max_concurrency", "max_concurrency_given_blocks", OUTCOME,
+)  # fmt: skip
+_ABSOLUTE = ("activation_peak_gib", "non_torch_gib")  # small and rounded to 0.01 GiB: errors in GiB
+# What stands in where a row says too little: weights need neither the GPU nor, but for two layouts, a version.
+_ANY_VERSION, _ANY_GPU = "0.19.0", "h100_sxm"
+# Versions whose memory differs; where all of them end alike, at any length if none is stated, an outcome is
+# known without the version.
+_ERAS = ("0.7.3", "0.11.0", "0.17.0", "0.19.0", "0.32.0")
+_SHORT_TOKENS = 2_048
+_NO_VERSION = "the version is not stated"
+_NEED_NO_GPU = ("weights_gib_per_gpu", "max_concurrency_given_blocks")
+_OTHER_PROCESS = ("free memory below", "second instance", "another job")
+
+
+@dataclass
+class RowResult:
+    """A row's prediction beside its log.
+
+    skipped   why the row was not predicted as a whole; figures that need neither the GPU nor the version
+              may stand all the same
+    left_out  the metrics that were not predicted, each with its reason
+    """
+
+    id: str
+    groups: tuple[str, ...] = ()
+    predicted: dict[str, Value] = field(default_factory=dict)
+    logged: dict[str, Value] = field(default_factory=dict)
+    error: dict[str, float | None] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    skipped: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "id": self.id,
+            "groups": list(self.groups),
+            "predicted": self.predicted,
+            "logged": self.logged,
+            "error": self.error,
+            "left_out": self.left_out,
+            "skipped": self.skipped,
+        }
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """Errors of one metric over the rows of one group; GiB for activation and non-torch, else fractions."""
+
+    group: str
+    metric: str
+    n: int
+    mape: float
+    median: float
+    p90: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {name: getattr(self, name) for name in ("group", "metric", "n", "mape", "median", "p90")}
+
+
+def compare_startups(path: Path) -> tuple[list[RowResult], list[GroupResult]]:
+    """Predict every row of a table and return errors by row and by group; raise TraceError if it is wrong."""
+    results = [compare_row(row) for row in read_startup_rows(path)]
+    return results, list(group_results(results))
+
+
+def compare_row(row: StartupRow) -> RowResult:
+    """Predict one start-up from its configuration and compare it with what was logged."""
+    result = RowResult(row.id)
+    try:
+        model = model_of(row)
+    except ScenarioError as error:
+        result.skipped = error.faults[0].partition(" (give a path")[0]
+        return result
+    version, (hardware, why) = version_of(row), gpu_of(row)
+    if any(phrase in row.text("error_kind") + row.text("notes") for phrase in _OTHER_PROCESS):
+        why = why or "another process held the GPU"
+    if version is None:
+        why = why or _NO_VERSION
+    try:
+        scenario = scenario_of(row, model, version or _ANY_VERSION, hardware or find_hardware(_ANY_GPU))
+    except ValidationError as error:
+        result.skipped = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
+        return result
+    ledger = memory_ledger(scenario)
+    result.groups = groups_of(row, scenario)
+    result.logged = _logged(row, scenario, ledger)
+    result.predicted = dict.fromkeys(METRICS)
+    result.predicted |= _predicted(ledger)
+    result.predicted["max_concurrency_given_blocks"] = _concurrency_of_logged(row, ledger)
+    if version is None and ledger.concurrency_of(10**6) != 10**6 * ledger.block_size / ledger.max_model_len:
+        result.predicted["max_concurrency_given_blocks"] = None  # V0 and V1 differ
+    if why:
+        result.skipped = why
+        result.left_out = {metric: why for metric in METRICS if metric not in _NEED_NO_GPU}
+        result.predicted |= dict.fromkeys(result.left_out)
+    if version is None and hardware is not None and why == _NO_VERSION:
+        outcomes = {memory_ledger(variant).outcome for variant in _variants(scenario, row)}
+        if len(outcomes) == 1:
+            result.predicted[OUTCOME] = outcomes.pop()
+            del result.left_out[OUTCOME]
+    result.error = {metric: _error(metric, result) for metric in METRICS}
+    return result
+
+
+def _variants(scenario: Scenario, row: StartupRow) -> Iterator[Scenario]:
+    """What a row without a version may have been."""
+    lengths = [{}] if row.text("max_model_len") else [{}, {"max_model_len": _SHORT_TOKENS}]
+    for era in _ERAS:
+        for length in lengths:
+            yield scenario.replace(engine={"vllm_version": era, **length})
+
+
+def _predicted(ledger: MemoryLedger) -> dict[str, Value]:
+    """What a log of this ledger would show: figures per GPU are those of the first stage."""
+    first = ledger.ranks[0]
+    return {
+        "weights_gib_per_gpu": first.weights_bytes / GIB,
+        "activation_peak_gib": first.activation_bytes / GIB,
+        "non_torch_gib": first.non_torch_bytes / GIB,
+        "kv_gib_per_gpu": first.kv_bytes / GIB,
+        "kv_tokens": float(ledger.kv_tokens),
+        "max_concurrency": ledger.max_concurrency,
+        OUTCOME: ledger.outcome,
+    }
+
+
+def _logged(row: StartupRow, scenario: Scenario, ledger: MemoryLedger) -> dict[str, Value]:
+    logged: dict[str, Value] = {
+        metric: row.number(metric)
+        for metric in METRICS
+        if metric not in (OUTCOME, "max_concurrency_given_blocks")
+    }
+    blocks = row.whole("num_gpu_blocks")
+    if logged["kv_tokens"] is None and blocks is not None:
+        logged["kv_tokens"] = float(ledger.tokens_of(blocks))
+    logged["max_concurrency_given_blocks"] = logged["max_concurrency"]
+    logged[OUTCOME] = row.text(OUTCOME) or None
+    return logged
+
+
+def _concurrency_of_logged(row: StartupRow, ledger: MemoryLedger) -> float | None:
+    """The concurrency that follows from the logged blocks, or from the tokens where those are not logged.
+
+    Tokens of a model with groups say the blocks only up to the groups' number: the candidate nearest to the
+    log is taken. A table whose collector divided printed tokens by 16 has the tokens of one group as blocks.
+    """
+    logged, tokens, blocks = (
+        row.number("max_concurrency"),
+        row.whole("kv_tokens"),
+        row.whole("num_gpu_blocks"),
+    )
+    num_groups, block_size = len(ledger.groups.kinds), ledger.block_size
+    if logged is None:
+        return None
+    if blocks is not None and (num_groups == 1 or tokens is None or blocks != tokens // block_size):
+        return ledger.concurrency_of(blocks)
+    if tokens is None:
+        return None
+    candidates = [tokens // block_size * num_groups + i for i in range(num_groups)]
+    if ledger.tokens_of(candidates[0]) != tokens:  # printed as int(concurrency × max_model_len)
+        candidates = [ceil(tokens / ledger.max_model_len * ledger.blocks_per_request)]
+    return min(map(ledger.concurrency_of, candidates), key=lambda value: abs(value - logged))
+
+
+def _error(metric: str, result: RowResult) -> float | None:
+    predicted, logged = result.predicted[metric], result.logged[metric]
+    if predicted is None or logged is None:
+        return None
+    if isinstance(predicted, str) or isinstance(logged, str):
+        return float(predicted != logged)
+    if metric == "max_concurrency_given_blocks":  # logs round to two digits
+        predicted = round(predicted, 2)
+    if metric in _ABSOLUTE:
+        return predicted - logged
+    return (predicted - logged) / abs(logged) if logged else None
+
+
+def group_results(results: Iterable[RowResult]) -> Iterator[GroupResult]:
+    """Yield the errors of every metric over all rows and over each group."""
+    errors: dict[tuple[str, str], list[float]] = {}
+    for result in results:
+        for metric, error in result.error.items():
+            for group in ("all", *result.groups):
+                if error is not None:
+                    errors.setdefault((group, metric), []).append(abs(error))
+    for (group, metric), values in sorted(errors.items()):
+        values.sort()
+        p90 = values[ceil(0.9 * len(values)) - 1]
+        yield GroupResult(group, metric, len(values), fmean(values), median(values), p90)
+
+
+_COLUMNS = (
+    ("weights_gib_per_gpu", "weights GiB"), ("activation_peak_gib", "activation GiB"), ("kv_tokens", "KV tokens"),
+    ("max_concurrency", "concurrency"), (OUTCOME, "outcome"),
+)  # fmt: skip
+
+
+def format_startups(results: Iterable[RowResult], groups: Iterable[GroupResult]) -> Iterator[str]:
+    """Yield the comparison as lines of text: predicted against logged by row, errors by group, what is left out."""
+    left_out: dict[str, list[str]] = {}
+    yield f"{'row':<8}" + "".join(f"{title + ' (log)':>28}" for _, title in _COLUMNS)
+    for result in results:
+        if result.skipped:
+            left_out.setdefault(result.skipped, []).append(result.id)
+        if result.predicted:
+            cells = (_cell(result.predicted[key], result.logged[key]) for key, _ in _COLUMNS)
+            yield f"{result.id:<8}" + "".join(f"{cell:>28}" for cell in cells)
+    yield ""
+    yield f"{'group':<24}{'metric':<32}{'n':>5}{'mean error':>12}{'median':>10}{'p90':>10}"
+    for group in groups:
+        unit = " GiB" if group.metric in _ABSOLUTE else ""
+        errors = (f"{x:.3f}{unit}" if unit else f"{x:.2%}" for x in (group.mape, group.median, group.p90))
+        mean, middle, high = errors
+        yield f"{group.group:<24}{group.metric:<32}{group.n:>5}{mean:>12}{middle:>10}{high:>10}"
+    if left_out:
+        yield ""
+        yield "Skipped (what needs neither GPU nor version is predicted all the same):"
+    for reason, ids in left_out.items():
+        yield f"  {reason}: {', '.join(ids)}"
+
+
+def _cell(predicted: Value, logged: Value) -> str:
+    return f"{_number(predicted)} ({_number(logged)})" if predicted is not None or logged is not None else ""
+
+
+def _number(value: Value) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if value >= 10_000 else f"{value:.2f}"
