@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from simkv.results.results import Results
     from simkv.run import simulate
     from simkv.spec.scenario import Scenario
+    from simkv.sweeping.study import sweep
 
 __version__ = "0.1.0"
 
 __all__ = [
     "InfeasibleError", "InputError", "Plan", "Results", "ResultsError", "Scenario", "ScenarioError", "SimkvError",
-    "TraceError", "load_scenario", "parse_scenario", "plan", "plots", "simulate",
+    "TraceError", "load_scenario", "parse_scenario", "plan", "plots", "simulate", "sweep",
 ]  # fmt: skip
 
 _HOMES = {
@@ -44,6 +45,7 @@ _HOMES = {
     "parse_scenario": "simkv.load.scenario",
     "plan": "simkv.planning",
     "simulate": "simkv.run",
+    "sweep": "simkv.sweeping.study",
 }
 
 

@@ -13,6 +13,7 @@ import typer
 from simkv.errors import InputError
 
 if TYPE_CHECKING:
+    from simkv.load.vllm_cli import Commands
     from simkv.spec.scenario import Scenario
 
 ScenarioFile = Annotated[
@@ -61,22 +62,37 @@ def read_scenario(
     save: Path | None = None,
 ) -> Asked:
     """Load what was asked, say what of it was ignored, and save it if that was asked too."""
-    from simkv.load.scenario import find_scenario, load_scenario
+    from simkv.load.scenario import load_scenario
+
+    path, commands = read_question(file, serve, bench, hardware)
+    scenario = load_scenario(path, overrides or (), commands)
+    base_dir = Path() if path is None else path.parent
+    save_scenario(scenario, save, base_dir)
+    return Asked(scenario, base_dir)
+
+
+def read_question(
+    file: str | None, serve: str | None, bench: str | None, hardware: str | None, needs_model: bool = True
+) -> tuple[Path | None, Commands]:
+    """Return the scenario's file and what command lines say; say what of them was ignored."""
+    from simkv.load.scenario import find_scenario
     from simkv.load.vllm_cli import read_commands
 
-    if file is None and serve is None:
+    if file is None and serve is None and needs_model:
         raise typer.BadParameter("missing; wanted a scenario or --vllm", param_hint="FILE")
     commands = read_commands(serve, bench, hardware)
     path = None if file is None else find_scenario(file)
-    scenario = load_scenario(path, overrides or (), commands)
     for note in commands.notes():
         print(f"ignored: {note}", file=sys.stderr)
-    base_dir = Path() if path is None else path.parent
+    return path, commands
+
+
+def save_scenario(scenario: Scenario, save: Path | None, base_dir: Path) -> None:
+    """Write a scenario to a new file, if one was named."""
     if save is not None:
         from simkv.load.saved import scenario_text
 
         write_text(save, scenario_text(scenario, save, base_dir), "another --save")
-    return Asked(scenario, base_dir)
 
 
 def check_new_file(file: Path, remedy: str) -> None:
