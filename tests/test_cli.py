@@ -16,6 +16,7 @@ from simkv.cli import main
 from simkv.load.hardware import shipped_hardware
 from simkv.load.model import shipped_models
 from simkv.load.scenario import shipped_scenarios
+from simkv.plots import KINDS
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "vllm_scheduler"
 FIVE_REQUESTS = """\
@@ -296,7 +297,7 @@ def test_plot_draws_a_result_folder(simkv: Run) -> None:
     assert Path("timeline.png").read_bytes().startswith(b"\x89PNG")
     done = simkv("plot", "out")
     assert done.code == 0
-    assert [Path(line).is_file() for line in done.out.splitlines()] == [True] * 4
+    assert [Path(line).is_file() for line in done.out.splitlines()] == [True] * len(KINDS)
 
 
 @pytest.mark.parametrize(

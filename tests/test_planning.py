@@ -12,18 +12,21 @@ from simkv.kv.budget import memory_ledger
 from simkv.planning import plan
 from simkv.spec.checks import scenario_faults
 from simkv.spec.workload import WorkloadSpec
+from simkv.units import GIB
 from tests.cost.worlds import layouts, scenario_of
+from tests.kv.test_budget import model_of
 
 GOLDEN = """\
 meta-llama/Llama-3.1-70B on h100_sxm_x8, TP4×PP2, vLLM 0.32.0, gpu_memory_utilization 0.9, KV in fp8
 
-GiB per GPU      layers     budget    weights activation  non-torch     graphs         KV     blocks
-stage 0              40      71.27      16.46       1.14       2.10       0.96      50.62    165,857
-stage 1              40      71.27      16.46       2.21       2.10       0.96      49.55    162,349
+GiB per GPU   layers  budget  weights  activation  non-torch  graphs      KV     blocks      tokens
+stage 0           40   71.27    16.46        1.14       2.10    0.96   50.62    165,857   2,653,712
+stage 1           40   71.27    16.46        2.21       2.10    0.96   49.55    162,349   2,597,584
 
 GPU KV cache size: 2,597,584 tokens (162,349 blocks of 16)
 Maximum concurrency for 131,072 tokens per request: 19.82x
-Stage 1 binds: its GPUs hold the fewest blocks."""
+Stage 1 binds: against stage 0 its activation peak (the sampler's) takes 1.07 GiB more.
+Out of memory from gpu_memory_utilization 0.98 on."""
 
 
 def with_remedy(scenario, remedy):
@@ -59,8 +62,10 @@ def test_a_70b_model_in_16_bits_is_refused_on_one_card_with_the_smallest_sizes_t
     """Case: 140 GB of weights on 80 GB."""
     scenario = scenario_of("Llama-3.1-70B", max_model_len=8_192)
     answer = assert_remedies_help(scenario)
-    assert "weights of 131.45 GiB do not leave room" in answer.refusal
-    assert "short by 62.74 GiB" in answer.refusal
+    assert answer.outcome == "oom"
+    assert answer.refusal == (
+        "weights of 131.45 GiB exceed the 79.19 GiB of a GPU on stage 0 by 52.26 GiB: out of memory while they load"
+    )
     assert answer.remedies == ("parallel.tensor_parallel_size=2", "parallel.pipeline_parallel_size=2")
     with pytest.raises(InfeasibleError, match=r"131\.45 GiB.*; try parallel\.tensor_parallel_size=2, or "):
         answer.require()
@@ -72,8 +77,10 @@ def test_a_70b_model_in_16_bits_is_refused_on_one_card_with_the_smallest_sizes_t
 def test_a_request_that_is_too_long_is_refused_with_the_longest_that_fits():
     scenario = scenario_of("Llama-3.1-70B", tp=2)
     answer = assert_remedies_help(scenario)
-    assert "one request of max_model_len 131,072 tokens needs 20.00 GiB" in answer.refusal
-    assert "1.45 GiB are available" in answer.refusal
+    assert answer.refusal == (
+        "one request of max_model_len 131,072 tokens needs 20.00 GiB of KV cache per GPU on stage 0 "
+        "(8,192 blocks), 1.44 GiB are available (591 blocks)"
+    )
     longest = answer.ledger.longest_request_tokens
     assert answer.remedies[0] == f"engine.max_model_len={longest}"
     assert not plan(scenario.replace(engine={"max_model_len": longest + 1})).fits
@@ -82,7 +89,7 @@ def test_a_request_that_is_too_long_is_refused_with_the_longest_that_fits():
 
 def test_fp8_kv_and_more_utilization_are_remedies_where_they_suffice():
     barely = scenario_of("Llama-3.1-8B", "l40s", vllm_version="0.19.0", gpu_memory_utilization=0.7)
-    assert {"engine.gpu_memory_utilization=0.95", "engine.kv_cache_dtype=fp8"} <= set(
+    assert {"engine.gpu_memory_utilization=0.72", "engine.kv_cache_dtype=fp8"} <= set(
         assert_remedies_help(barely).remedies
     )
 
@@ -93,7 +100,7 @@ def test_out_of_memory_is_an_answer_not_a_crash():
     answer = assert_remedies_help(graphs)
     assert "out of memory on stage 0" in answer.refusal
     assert "of 79.19 GiB" in answer.refusal
-    assert "engine.gpu_memory_utilization=0.95" in answer.remedies
+    assert "engine.gpu_memory_utilization=0.96" in answer.remedies
     for engine in ({"num_gpu_blocks_override": 100_000}, {"kv_cache_memory_bytes": 10**11}):
         assert "out of memory" in assert_remedies_help(scenario_of("Llama-3.1-8B", **engine)).refusal
 
@@ -226,3 +233,125 @@ def test_a_plan_stays_quick_and_does_without_the_trace():
     assert suggested(trace) is None
     assert "Workload: " not in str(plan(with_workload(trace)))
     assert plan(scenario_of("Llama-3.1-8B")).as_dict()["suggestion"] is None
+
+
+# Outcomes, what binds, remedies
+
+
+def c1(version):
+    """Case C1: 92 layers, 8 KV heads, PP8 on A100s, 28.57 GiB for the cache."""
+    size = {"kv_cache_memory_bytes": round(28.57 * GIB), "max_model_len": 202_752, "vllm_version": version}
+    return scenario_of("Llama-3.1-8B", "a100_sxm", 1, 8, **size).replace(model=model_of(92, 8))
+
+
+def test_the_pipeline_quirk_has_its_own_sentence():
+    answer = assert_remedies_help(c1("0.14.0"))
+    assert answer.outcome == "refused"
+    assert answer.refusal == (
+        "vLLM 0.14 compares one request of max_model_len 202,752 tokens in all layers, 71.16 GiB, with the "
+        "smallest stage's 28.57 GiB and says that 81,392 tokens would fit; a stage needs only 9.28 GiB, "
+        "and 0.16 mended the check"
+    )
+    assert answer.remedies == ("engine.vllm_version=0.16.0", "engine.max_model_len=81392")
+    assert plan(c1("0.16.0")).fits
+
+
+@pytest.mark.parametrize("model", ["google/gemma-3-27b-it", "Qwen/Qwen3.5-35B-A3B", "Llama-3.1-8B"])
+def test_need_and_room_count_the_blocks_of_all_groups(model):
+    scenario = scenario_of(model, "h100_sxm", vllm_version="0.19.0")
+    ledger = memory_ledger(scenario)
+    short = scenario.replace(engine={"num_gpu_blocks_override": ledger.blocks_per_request - 1})
+    answer = assert_remedies_help(short)
+    assert f"({ledger.blocks_per_request:,} blocks)" in answer.refusal
+    assert f"({ledger.blocks_per_request - 1:,} blocks)" in answer.refusal
+    assert plan(scenario.replace(engine={"num_gpu_blocks_override": ledger.blocks_per_request})).fits
+    assert f"engine.num_gpu_blocks_override={ledger.blocks_per_request + 1}" in answer.remedies
+
+
+def test_block_groups_are_named():
+    text = str(plan(scenario_of("google/gemma-3-27b-it", tp=2, vllm_version="0.19.0")))
+    assert " blocks of 16 in 7 groups: 6 sliding, 1 full)" in text
+
+
+def test_weights_that_leave_no_room_are_refused_and_those_beyond_the_card_are_not():
+    tight = assert_remedies_help(scenario_of("Llama-3.1-70B", tp=2, gpu_memory_utilization=0.85))
+    assert (tight.outcome, tight.as_dict()["loads_weights"]) == ("refused", True)
+    assert tight.refusal.startswith("weights of 65.74 GiB do not leave room for a KV cache within 67.31 GiB")
+    large = plan(scenario_of("Llama-3.1-70B"))
+    assert (large.outcome, large.as_dict()["loads_weights"]) == ("oom", False)
+
+
+@pytest.mark.parametrize("version", ["0.19.0", "0.32.0"])
+def test_the_utilization_where_out_of_memory_begins_is_tried(version):
+    scenario = scenario_of("Llama-3.1-8B", vllm_version=version, max_model_len=8192)
+    begins = plan(scenario).oom_from_utilization
+    outcomes = {
+        percent: plan(scenario.replace(engine={"gpu_memory_utilization": percent / 100})).outcome
+        for percent in range(80, 101)
+    }
+    assert begins == min(percent for percent, outcome in outcomes.items() if outcome == "oom") / 100
+    assert f"Out of memory from gpu_memory_utilization {begins:.2f} on." in str(plan(scenario))
+    died = assert_remedies_help(scenario.replace(engine={"gpu_memory_utilization": begins}))
+    assert died.remedies[0] == f"engine.gpu_memory_utilization={begins - 0.01:.2f}"
+
+
+def test_the_mildest_values_are_the_remedies():
+    scenario = scenario_of("Llama-3.1-8B", "l40s", vllm_version="0.19.0", gpu_memory_utilization=0.7)
+    assert plan(scenario).remedies == (
+        "engine.max_model_len=125680", "engine.gpu_memory_utilization=0.72", "parallel.tensor_parallel_size=2",
+        "parallel.pipeline_parallel_size=2", "engine.kv_cache_dtype=fp8",
+    )  # fmt: skip
+    assert not plan(scenario.replace(engine={"gpu_memory_utilization": 0.71})).fits
+    assert not plan(scenario.replace(engine={"max_model_len": 125_681})).fits
+
+
+def test_v0_profiles_the_length_so_the_longest_is_searched():
+    scenario = scenario_of("Llama-3.1-70B", tp=2, vllm_version="0.7.3")
+    answer = assert_remedies_help(scenario)
+    longest = int(answer.remedies[0].partition("=")[2])
+    assert not plan(scenario.replace(engine={"max_model_len": longest + 1})).fits
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [
+        (
+            scenario_of("Llama-3.1-8B"),
+            "All ranks are alike: beside the KV cache weights take the most, 14.99 of 72.85 GiB.",
+        ),
+        (
+            scenario_of("Llama-3.1-70B", "h100_sxm", 1, 8),
+            "Stage 7 binds: against stage 1 its weights (with the head) take 1.96 GiB more.",
+        ),
+        (
+            scenario_of("Llama-3.1-8B", "h100_sxm", 1, 2).replace(
+                parallel={"pipeline_layer_partition": (12, 20)}
+            ),
+            "Stage 1 binds: against stage 0 it holds 20 layers' KV instead of 12 (24.34 GiB more).",
+        ),
+        (
+            scenario_of("Llama-3.1-8B", num_gpu_blocks_override=20_000),
+            "num_gpu_blocks_override sets the blocks: 20,000.",
+        ),
+        (
+            scenario_of("Llama-3.1-8B", kv_cache_memory_bytes=20 * GIB),
+            "kv_cache_memory_bytes sets the cache: 20.00 GiB.",
+        ),
+    ],
+)
+def test_what_binds(scenario, reason):
+    answer = plan(scenario)
+    assert answer.as_dict()["binding_reason"] == reason
+    assert reason in str(answer)
+
+
+def test_a_plan_as_data_has_every_term():
+    data = plan(scenario_of("google/gemma-3-27b-it", "h100_sxm", 2)).as_dict()
+    assert data["block_groups"] == ["sliding_attention"] * 6 + ["full_attention"]
+    assert data["outcome"] == "started"
+    for rank in data["ranks"]:
+        inside = sum(rank[f"{term}_bytes"] for term in ("weights", "activation", "non_torch", "graph", "kv"))
+        assert inside == rank["requested_bytes"]
+        assert rank["outside_bytes"] > 0
+        assert rank["used_bytes"] <= rank["total_bytes"]
+        assert rank["kv_tokens"] == data["kv_tokens"]

@@ -51,7 +51,9 @@ def plan(
 ) -> None:
     """Answer from the memory ledger alone: does it fit, and how many requests?"""
     if vary and (check or plot):
-        raise typer.BadParameter("stands alone; wanted no --check and no --plot beside it", param_hint="--vary")
+        raise typer.BadParameter(
+            "stands alone; wanted no --check and no --plot beside it", param_hint="--vary"
+        )
     if vary:
         _vary(file, overrides or [], (vllm, bench, hardware), vary, save, as_json)
         return
@@ -121,7 +123,10 @@ def _vary(
     from simkv.planning.vary import format_rows, vary_row
     from simkv.sweeping.grid import combinations, parse_settings
 
-    grid = parse_settings(vary, "--vary")
+    try:
+        grid = parse_settings(vary)
+    except ScenarioError as error:
+        raise ScenarioError([fault.replace("--set", "--vary", 1) for fault in error.faults]) from None
     path, said = read_question(file, *commands)
     base_dir = Path() if path is None else path.parent
     save_scenario(load_scenario(path, overrides, said), save, base_dir)
@@ -133,7 +138,11 @@ def _vary(
                 vary_row(values, make_plan(load_scenario(path, [*overrides, *settings], said), base_dir))
             )
         except ScenarioError as error:
-            rows.append(vary_row(values, None, "; ".join(error.faults)))
+            rows.append(
+                vary_row(values, None, "; ".join(f.replace("--set", "--vary", 1) for f in error.faults))
+            )
+    if all(row["outcome"] == "invalid" for row in rows):
+        raise ScenarioError(list(dict.fromkeys(row["reason"] for row in rows)))
     print(json.dumps({"rows": rows}, indent=2) if as_json else "\n".join(format_rows(list(grid), rows)))
     if not any(row["outcome"] == "started" for row in rows):
         raise typer.Exit(2)

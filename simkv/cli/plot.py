@@ -14,7 +14,7 @@ def plot(
         str | None,
         typer.Option(
             "--kind",
-            help="latency, timeline, breakdown or overview; of a sweep frontier, curve or heatmap.",
+            help="latency, timeline, breakdown, overview or ledger; of a sweep frontier, curve or heatmap.",
         ),
     ] = None,
     x: Annotated[

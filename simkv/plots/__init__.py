@@ -11,6 +11,7 @@ from simkv.plots.curve import curve
 from simkv.plots.frontier import frontier
 from simkv.plots.heatmap import heatmap
 from simkv.plots.latency import latency_cdf
+from simkv.plots.ledger import ledger
 from simkv.plots.overview import overview
 from simkv.plots.sweep_table import read_points
 from simkv.plots.timeline import timeline
@@ -20,6 +21,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "timeline": timeline,
     "breakdown": breakdown,
     "overview": overview,
+    "ledger": ledger,
 }
 
 SWEEP_KINDS: dict[str, Callable[..., Any]] = {
@@ -29,6 +31,6 @@ SWEEP_KINDS: dict[str, Callable[..., Any]] = {
 }
 
 __all__ = [
-    "KINDS", "SWEEP_KINDS", "breakdown", "curve", "frontier", "heatmap", "latency_cdf", "overview", "read_points",
-    "timeline",
+    "KINDS", "SWEEP_KINDS", "breakdown", "curve", "frontier", "heatmap", "latency_cdf", "ledger", "overview",
+    "read_points", "timeline",
 ]  # fmt: skip

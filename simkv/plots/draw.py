@@ -8,6 +8,7 @@ from typing import Any
 
 from simkv.errors import ResultsError, did_you_mean
 from simkv.plots import KINDS, SWEEP_KINDS
+from simkv.plots.ledger import ledger_bars
 from simkv.plots.sweep_table import is_sweep, read_points
 from simkv.results.results import Results
 
@@ -74,16 +75,30 @@ def _arguments(kind: str, given: Mapping[str, list[str]]) -> dict[str, Any]:
     return arguments
 
 
+def draw_ledger(answer: Mapping[str, Any], output: Path) -> None:
+    """Draw the memory ledger of a plan (`Plan.as_dict`); raise ResultsError if the file cannot be written."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    _write(ledger_bars(answer).figure, output)
+
+
 def _save(kind: str, data: Any, arguments: Mapping[str, Any], folder: Path, output: Path | None) -> Path:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
-    from matplotlib.pyplot import close
 
     path = output or folder / "plots" / f"{kind}.png"
     drawn = (KINDS | SWEEP_KINDS)[kind](data, **arguments)
-    figure = drawn if isinstance(drawn, Figure) else drawn.figure
+    _write(drawn if isinstance(drawn, Figure) else drawn.figure, path)
+    return path
+
+
+def _write(figure: Any, path: Path) -> None:
+    """Write a figure whole or not at all, and close it."""
+    from matplotlib.pyplot import close
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.stem}.part{path.suffix}")
@@ -93,4 +108,3 @@ def _save(kind: str, data: Any, arguments: Mapping[str, Any], folder: Path, outp
         raise ResultsError(f"{path}: cannot be written: {error}") from None
     finally:
         close(figure)
-    return path

@@ -104,10 +104,12 @@ def mark(index: int) -> Mark:
 @contextmanager
 def style() -> Iterator[None]:
     """Apply the look to what is drawn inside; the global settings are as before afterwards."""
-    from matplotlib import rc_context
+    from matplotlib import interactive, is_interactive, rc_context
 
     with rc_context(_RC):
         yield
+        shows_figures = is_interactive()
+    interactive(shows_figures)  # a notebook turns it on with the first figure, which must not be undone
 
 
 def axes_or_new(ax: Axes | None, width_in: float = 7.0, height_in: float = 3.6) -> Axes:
