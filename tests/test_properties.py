@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import simkv
+from simkv.errors import SimkvError
 from simkv.results.log import RequestOutcome
 from simkv.run import run_log
 
@@ -111,7 +112,14 @@ def check(raw):
     text = yaml.safe_dump(raw, sort_keys=False, default_flow_style=None)
     note(f"replay with: simkv run FILE --check\n{text}")
     scenario = simkv.parse_scenario(text)
-    assert_kept(scenario, run_log(scenario, check=True))
+    try:
+        log = run_log(scenario, check=True)
+    except SimkvError as error:
+        # Admitted on their first chunks, prompts may preempt each other for ever, as in a real server.
+        assert "thrashing" in str(error)
+        assert not scenario.resolved_engine.scheduler_reserve_full_isl
+    else:
+        assert_kept(scenario, log)
 
 
 @given(scenarios())

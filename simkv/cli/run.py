@@ -48,6 +48,10 @@ def run(
         Path | None,
         typer.Option("--prometheus", help="Write vLLM's /metrics at the end to a new file.", metavar="FILE"),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="Write a timeline for the Perfetto UI to a new file.", metavar="FILE"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a scenario: latency, throughput, and where the time goes."""
@@ -59,6 +63,8 @@ def run(
     check_target(folder, overwrite=force)
     if prometheus is not None and not force:
         check_new_file(prometheus, _OTHER_FILE)
+    if trace is not None and not force:
+        check_new_file(trace, "--force to replace it or another --trace")
     with show_progress() as progress:
         results = simulate(scenario, base_dir=base_dir, check=check, progress=progress)
     results.save(folder, overwrite=force)
@@ -66,6 +72,10 @@ def run(
         from simkv.results.prometheus import exposition
 
         write_text(prometheus, exposition(results), _OTHER_FILE, overwrite=force)
+    if trace is not None:
+        from simkv.results.trace import write_trace
+
+        write_trace(results, trace)
     print(json.dumps(results.summary, indent=2) if as_json else _report(results))
     print(f"saved in {folder}; draw it with: simkv plot {folder}", file=sys.stderr)
     if not results.summary["is_complete"]:
@@ -75,6 +85,7 @@ def run(
 
 def _report(results: Results) -> str:
     from simkv.planning import format_ledger
+    from simkv.results.bubbles import format_bubbles
     from simkv.results.table import format_bench_table, format_breakdown, format_stages
 
     summary = results.summary
@@ -83,6 +94,7 @@ def _report(results: Results) -> str:
         "\n".join(format_ledger(results.ledger)) if results.ledger else "",
         format_breakdown(summary),
         format_stages(summary),
+        format_bubbles(summary),
     ]
     return "\n\n".join(part.strip("\n") for part in parts)
 

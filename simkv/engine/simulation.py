@@ -23,6 +23,7 @@ class Simulation:
     requests         read as their times come (see `Clients`); `num_requests` of them
     make_scheduler   called once a replica
     round_trip_ns    see `Clients`
+    broadcast_blocks see `Replica`
     ignore_eos       False: outputs end with a stop token that the scheduler cannot foresee
     check            audit block and request conservation at every step
     progress         called now and then
@@ -41,6 +42,7 @@ class Simulation:
         round_trip_ns: int = 0,
         router: str = "round_robin",
         ignore_eos: bool = True,
+        broadcast_blocks: bool = False,
         check: bool = False,
         progress: Progress | None = None,
     ):
@@ -62,7 +64,17 @@ class Simulation:
             if auditor is not None:
                 self.auditors.append(auditor)
             self.replicas.append(
-                Replica(self.env, index, scheduler, cost, self.log, self._in_flight, self._on_finish, auditor)
+                Replica(
+                    self.env,
+                    index,
+                    scheduler,
+                    cost,
+                    self.log,
+                    self._in_flight,
+                    self._on_finish,
+                    auditor,
+                    broadcast_blocks,
+                )
             )
         self.max_model_len = self.replicas[0].scheduler.config.max_model_len
         self.clients = Clients(self.env, requests, max_concurrency, round_trip_ns, self._send, self._deliver)
@@ -76,6 +88,8 @@ class Simulation:
                 auditor.audit_all()
         except KeyboardInterrupt:
             self.log.is_complete = False
+        for replica in self.replicas:
+            replica.stop()
         for record in self._in_flight.values():
             self.log.requests.append(record)
         self.log.end_ns = self.env.now_ns

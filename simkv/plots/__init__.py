@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from simkv.plots.breakdown import breakdown
+from simkv.plots.bubbles import bubbles
 from simkv.plots.curve import curve
 from simkv.plots.frontier import frontier
+from simkv.plots.gantt import gantt
 from simkv.plots.heatmap import heatmap
 from simkv.plots.latency import latency_cdf
 from simkv.plots.ledger import ledger
@@ -22,6 +24,8 @@ KINDS: dict[str, Callable[..., Any]] = {
     "breakdown": breakdown,
     "overview": overview,
     "ledger": ledger,
+    "bubbles": bubbles,
+    "gantt": gantt,
 }
 
 SWEEP_KINDS: dict[str, Callable[..., Any]] = {
@@ -31,6 +35,6 @@ SWEEP_KINDS: dict[str, Callable[..., Any]] = {
 }
 
 __all__ = [
-    "KINDS", "SWEEP_KINDS", "breakdown", "curve", "frontier", "heatmap", "latency_cdf", "ledger", "overview",
+    "KINDS", "SWEEP_KINDS", "breakdown", "bubbles", "curve", "frontier", "gantt", "heatmap", "latency_cdf", "ledger", "overview",
     "read_points", "timeline",
 ]  # fmt: skip

@@ -140,7 +140,7 @@ def format_bubbles(summary: Mapping[str, Any]) -> str:
         if shares[cause] > 0:
             filled = round(shares[cause] * _BAR_WIDTH)
             bar = "█" * filled + "·" * (_BAR_WIDTH - filled)
-            lines.append(f"{CAUSE_NAMES[cause]:<24} {bar} {shares[cause]:>4.1%}")
+            lines.append(f"{CAUSE_NAMES[cause]:<24} {bar} {shares[cause]:>5.1%}")
     if len(lines) == 1:
         lines.append("none: no stage was ever idle")
     return "\n".join(lines)

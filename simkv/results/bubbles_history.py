@@ -9,7 +9,7 @@ of their histories, in which all that they share drops out.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 from simkv.results.log import WaitKind
@@ -94,4 +94,4 @@ def clip_parts(parts_ns: Iterable[int], amount_ns: int) -> list[int]:
     [5, 0, 3]
     """
     ends = [min(end_ns, amount_ns) for end_ns in accumulate(parts_ns, initial=0)]
-    return [end_ns - start_ns for start_ns, end_ns in zip(ends, ends[1:], strict=False)]
+    return [end_ns - start_ns for start_ns, end_ns in pairwise(ends)]

@@ -36,7 +36,10 @@ class Wait(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """A stage did nothing between two batches; `batch` is the one that ended it, None at the end of the run."""
+    """A stage did nothing; `batch` is the one it waited for, None at the end of the run.
+
+    Where the pipeline ran dry, what lies between two batches comes in pieces of one cause each.
+    """
 
     stage: int
     start_ns: int
@@ -105,19 +108,25 @@ class Replay:
     ) -> Iterator[Idle]:
         """A stage was idle until a batch began: say why, and let the stage's history go on from there."""
         free_at_ns, history = self._free_at_ns[stage], self._histories[stage]
+        pieces = overlaps(spans, free_at_ns, start_ns) if spans else []
         if stage == 0:
-            shares = overlaps(spans, free_at_ns, start_ns) if spans else self._waited(batch, waits, start_ns)
+            shares = _sums(pieces) if spans else self._waited(batch, waits, start_ns)
             self._histories[0] = [ns + share_ns for ns, share_ns in zip(history, shares, strict=True)]
         else:
             arrival = self._histories[stage - 1].copy()
             arrival[TRANSFER] += start_ns - self._free_at_ns[stage - 1]
             self._histories[stage] = arrival
-            if spans:
-                shares = overlaps(spans, free_at_ns, start_ns)
-            else:
+            if not spans:
                 extra_ns = blame(difference(arrival, history), self._starved_by)
                 shares = take(extra_ns, start_ns - free_at_ns)
-        yield from self._within(Idle(stage, free_at_ns, start_ns, batch, shares))
+        if spans:
+            yield from self._dry(stage, batch, pieces)
+        else:
+            yield from self._within(Idle(stage, free_at_ns, start_ns, batch, shares))
+
+    def _dry(self, stage: int, batch: int | None, pieces: Sequence[Span]) -> Iterator[Idle]:
+        for piece in pieces:
+            yield from self._within(Idle(stage, piece.start_ns, piece.end_ns, batch, _sums([piece])))
 
     def _waited(self, batch: int, waits: Sequence[Wait], start_ns: int) -> Shares:
         """Return why the first stage was idle before a batch while requests were there."""
@@ -169,7 +178,7 @@ class Replay:
         for stage, free_at_ns in enumerate(self._free_at_ns):
             if free_at_ns < self.end_ns:
                 own = [*spans, *_uncovered(spans, free_at_ns, self.end_ns)]
-                yield Idle(stage, free_at_ns, self.end_ns, None, overlaps(own, free_at_ns, self.end_ns))
+                yield from self._dry(stage, None, overlaps(own, free_at_ns, self.end_ns))
 
     def _waits_between(self, start_ns: int, end_ns: int) -> list[Wait]:
         """Return the engine's waits in an interval, cut to it; intervals must be asked for in order."""
@@ -195,12 +204,18 @@ class Replay:
             yield idle._replace(end_ns=self.end_ns, shares=difference(idle.shares, cut))
 
 
-def overlaps(spans: Sequence[Span], start_ns: int, end_ns: int) -> Shares:
-    """Return how much of an interval each cause holds; the spans must not overlap and must cover it."""
+def overlaps(spans: Sequence[Span], start_ns: int, end_ns: int) -> list[Span]:
+    """Return what of an interval each span holds, in order; the spans must not overlap and must cover it."""
+    cut = [Span(max(span.start_ns, start_ns), min(span.end_ns, end_ns), span.cause) for span in spans]
+    pieces = sorted(span for span in cut if span.start_ns < span.end_ns)
+    assert sum(_sums(pieces)) == end_ns - start_ns, "idle time that nothing explains"
+    return pieces
+
+
+def _sums(spans: Sequence[Span]) -> Shares:
     shares = [0] * (NO_WORK + 1)
     for span in spans:
-        shares[span.cause] += max(0, min(span.end_ns, end_ns) - max(span.start_ns, start_ns))
-    assert sum(shares) == end_ns - start_ns, "idle time that nothing explains"
+        shares[span.cause] += span.end_ns - span.start_ns
     return shares
 
 

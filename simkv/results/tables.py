@@ -149,7 +149,9 @@ def read_stage_tables(tables: Mapping[str, pd.DataFrame], num_stages: int, num_r
     """Return the tables of a run, fresh or loaded, as the columns that idle intervals are found from."""
     steps, stages, waits, bubbles = (tables[name] for name in ("steps", "stages", "waits", "bubbles"))
     kinds = {str(kind): index for index, kind in enumerate(WAIT_KINDS)}
-    columns = {name: waits[name].fillna(NOT_YET).to_numpy(np.int64) for name in WAIT_COLUMNS if name != "kind"}
+    columns = {
+        name: waits[name].fillna(NOT_YET).to_numpy(np.int64) for name in WAIT_COLUMNS if name != "kind"
+    }
     columns["kind"] = waits["kind"].map(kinds).to_numpy(np.int64)
     start_ns = int(tables["requests"]["sent_ns"].min()) if len(bubbles) else 0
     wall_ns = int(bubbles["duration_ns"].sum()) // (num_stages * num_replicas)

@@ -45,7 +45,7 @@ def requests_of(rows, shared_prefix=0):
 
 def simulation_of(requests, *, num_gpu_blocks=64, block_size=4, pp=1, dp=1, check=True, cost=None, **options):
     """A simulation over a small cache; `options` go to the scheduler, the clients' to the simulation."""
-    client_keys = ("max_concurrency", "round_trip_ns", "router", "ignore_eos")
+    client_keys = ("max_concurrency", "round_trip_ns", "router", "ignore_eos", "broadcast_blocks")
     client = {key: options.pop(key) for key in client_keys if key in options}
     caching = options.pop("enable_prefix_caching", False)
     watermark = options.pop("watermark", 0.0)

@@ -111,7 +111,7 @@ def lively_log(num_steps=3000, num_stages=4, num_replicas=2, seed=0):
             now = max(now + host_ns, runs[0][1] - host_ns)
         log.end_ns = max(log.end_ns, *free_at)
     for request_id in range(400):
-        sent = rng.randint(0, log.end_ns * 3 // 4)
+        sent = rng.randint(0, log.end_ns * 3 // 4) if request_id else 0
         first = sent + round(rng.lognormvariate(0, 0.9) * 300 * MS)
         tokens = rng.randint(1, 200)
         done = first + (tokens - 1) * rng.randint(24 * MS, 40 * MS)

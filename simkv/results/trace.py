@@ -1,0 +1,185 @@
+"""A run as a Chrome trace (``traceEvents`` in JSON), which the Perfetto UI at https://ui.perfetto.dev opens.
+
+A process a replica, in it a thread a pipeline stage: slices are batches, the slices inside them their parts in
+the order compute, memory, communication, host (a batch's parts alternate in truth; only their sums are known),
+and what lies between batches is named after its largest cause. Counters show the KV cache and the requests
+that run and wait; an asynchronous track a request its queue, prefill and decode; arrows lead from a request's
+first batch over that of its first token to that of its last.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simkv.errors import ResultsError
+from simkv.results.bubbles import CAUSE_NAMES, idle_intervals
+from simkv.results.bubbles_history import CAUSES
+from simkv.results.series import BUSY_PARTS
+
+if TYPE_CHECKING:
+    from simkv.results.results import Results
+
+Event = dict[str, Any]
+
+_NS_PER_US = 1000
+_STEP_ARGS = (
+    "num_requests",
+    "num_tokens",
+    "num_decodes",
+    "num_prefill_tokens",
+    "decode_kv_tokens",
+    "graph_mode",
+)
+
+
+def write_trace(results: Results, path: str | Path) -> Path:
+    """Write a run's trace to a file and return its path; raise ResultsError if that cannot be written."""
+    path = Path(path)
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.write('{"displayTimeUnit": "ms", "traceEvents": [')
+            for number, event in enumerate(trace_events(results)):
+                file.write((",\n" if number else "\n") + json.dumps(event))
+            file.write("\n]}\n")
+    except OSError as error:
+        reason = error.strerror or error
+        raise ResultsError(f"{path}: wanted a file that can be written, got: {reason}; use another") from None
+    return path
+
+
+def trace_events(results: Results) -> Iterator[Event]:
+    """Yield the events of a run, times in microseconds from its start; process 0 holds the requests."""
+    num_stages, num_replicas = results.summary["num_stages"], results.summary["num_replicas"]
+    yield _name("process_name", 0, 0, "requests")
+    for replica in range(num_replicas):
+        yield _name("process_name", _process(replica), 0, f"replica {replica}")
+        for stage in range(num_stages):
+            yield _name("thread_name", _process(replica), stage, f"stage {stage}")
+    yield from _batches(results)
+    for replica in range(num_replicas):
+        yield from _idle_times(results, replica)
+    yield from _counters(results)
+    yield from _requests(results)
+
+
+def _batches(results: Results) -> Iterator[Event]:
+    steps = results.steps
+    replicas = steps["replica"].tolist()
+    arguments = [
+        dict(zip(_STEP_ARGS, row, strict=True)) for row in zip(*_columns(steps, _STEP_ARGS), strict=True)
+    ]
+    names = ("step", "stage", "start_ns", "end_ns", *(f"{part}_ns" for part in BUSY_PARTS))
+    for step, stage, start_ns, end_ns, *parts_ns in zip(*_columns(results.stages, names), strict=True):
+        process = _process(replicas[step])
+        args = arguments[step]
+        kind = (
+            "decode" if not args["num_prefill_tokens"] else "prefill" if not args["num_decodes"] else "mixed"
+        )
+        yield _slice(f"{kind} {step}", process, stage, start_ns, end_ns, {"step": step, **args})
+        edges_ns = pairwise(accumulate(parts_ns, initial=start_ns))
+        for part, (part_start_ns, part_end_ns) in zip(BUSY_PARTS, edges_ns, strict=True):
+            if part_end_ns > part_start_ns:
+                yield _slice(part, process, stage, part_start_ns, part_end_ns)
+
+
+def _idle_times(results: Results, replica: int) -> Iterator[Event]:
+    for idle in idle_intervals(results.stage_tables, replica):
+        shares = {cause: ns / _NS_PER_US for cause, ns in zip(CAUSES, idle.shares, strict=True) if ns}
+        largest = max(shares, key=lambda cause: shares[cause])
+        name = f"idle: {CAUSE_NAMES[largest]}"
+        yield _slice(name, _process(replica), idle.stage, idle.start_ns, idle.end_ns, shares) | {
+            "cname": "grey"
+        }
+
+
+def _counters(results: Results) -> Iterator[Event]:
+    names = ("replica", "scheduled_ns", "num_running", "num_waiting", "kv_cache_usage_perc")
+    for replica, time_ns, num_running, num_waiting, usage in zip(
+        *_columns(results.steps, names), strict=True
+    ):
+        where = {"ph": "C", "pid": _process(replica), "ts": time_ns / _NS_PER_US}
+        yield {"name": "requests", **where, "args": {"running": num_running, "waiting": num_waiting}}
+        yield {"name": "KV cache usage", **where, "args": {"percent": round(100 * usage, 3)}}
+
+
+def _requests(results: Results) -> Iterator[Event]:
+    """Yield the phases of every request as far as they came, and its arrows if it finished."""
+    arrows = _Arrows(results)
+    moments = ("sent_ns", "first_scheduled_ns", "first_token_ns", "finished_ns")
+    names = ("request_id", "replica", "num_prompt_tokens", "num_output_tokens", *moments)
+    for request_id, replica, num_prompt, num_output, *times in zip(
+        *_columns(results.requests, names), strict=True
+    ):
+        # A request that was stopped or refused lacks the later moments, which pandas stores as NA.
+        known = [time for time in times if isinstance(time, int)]
+        args = {"num_prompt_tokens": num_prompt, "num_output_tokens": num_output, "replica": replica}
+        common = {"cat": "request", "id": request_id, "pid": 0, "tid": 0}
+        for phase, begin_ns, end_ns in zip(("queue", "prefill", "decode"), known, known[1:], strict=False):
+            yield common | {"name": phase, "ph": "b", "ts": begin_ns / _NS_PER_US, "args": args}
+            yield common | {"name": phase, "ph": "e", "ts": end_ns / _NS_PER_US}
+        if len(known) == len(moments):
+            yield from arrows.of(request_id, replica, *known[1:])
+
+
+class _Arrows:
+    """Finds the batches of a request by the moments of its record."""
+
+    def __init__(self, results: Results):
+        self.last_stage = results.summary["num_stages"] - 1
+        names = ("scheduled_ns", "start_ns", "end_ns")
+        self.batches = [  # of each replica, a list a column
+            _columns(results.steps[results.steps["replica"] == replica], names)
+            for replica in range(results.summary["num_replicas"])
+        ]
+
+    def of(
+        self, request_id: int, replica: int, scheduled_ns: int, first_ns: int, last_ns: int
+    ) -> Iterator[Event]:
+        """Yield an arrow from the first batch over that of the first token to that of the last."""
+        scheduled, starts_ns, ends_ns = self.batches[replica]
+        # Batches are decided and end in order; a token is known when its batch ends or the CPU next looks.
+        first, of_first, of_last = (
+            bisect_right(times_ns, time_ns) - 1
+            for times_ns, time_ns in ((scheduled, scheduled_ns), (ends_ns, first_ns), (ends_ns, last_ns))
+        )
+        if min(first, of_first) < 0:
+            return
+        arrow = {"name": "request", "cat": "flow", "id": request_id, "pid": _process(replica)}
+        yield arrow | {"ph": "s", "tid": 0, "ts": starts_ns[first] / _NS_PER_US}
+        # It holds on to the slice around its end: a nanosecond before the batch ends.
+        middle = arrow | {"tid": self.last_stage, "ts": (ends_ns[of_first] - 1) / _NS_PER_US}
+        if of_last > of_first:
+            yield middle | {"ph": "t"}
+            middle["ts"] = (ends_ns[of_last] - 1) / _NS_PER_US
+        yield middle | {"ph": "f", "bp": "e"}
+
+
+def _columns(frame: Any, names: tuple[str, ...]) -> list[list[Any]]:
+    return [frame[name].tolist() for name in names]
+
+
+def _process(replica: int) -> int:
+    return replica + 1
+
+
+def _name(kind: str, process: int, thread: int, name: str) -> Event:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _slice(
+    name: str, process: int, thread: int, start_ns: int, end_ns: int, args: Event | None = None
+) -> Event:
+    event = {
+        "name": name,
+        "ph": "X",
+        "pid": process,
+        "tid": thread,
+        "ts": start_ns / _NS_PER_US,
+        "dur": (end_ns - start_ns) / _NS_PER_US,
+    }
+    return event | {"args": args} if args else event
