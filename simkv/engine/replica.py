@@ -192,8 +192,8 @@ class Replica:
             self._num_preemptions_in_vain = 0
         if self._num_preemptions_in_vain > MAX_PREEMPTIONS_IN_VAIN:
             raise SimkvError(
-                f"replica {self.index} is thrashing at {self.env.now_ns} ns: {MAX_PREEMPTIONS_IN_VAIN:,} preemptions "
-                "without one new token; set engine.scheduler_reserve_full_isl=true or give it more KV blocks"
+                f"replica {self.index} is thrashing at {self.env.now_ns} ns: {MAX_PREEMPTIONS_IN_VAIN:,} "
+                "preemptions without one new token; set engine.scheduler_reserve_full_isl=true or add KV blocks"
             )
 
     def _take_in(self, batch: Batch) -> None:

@@ -35,6 +35,6 @@ SWEEP_KINDS: dict[str, Callable[..., Any]] = {
 }
 
 __all__ = [
-    "KINDS", "SWEEP_KINDS", "breakdown", "bubbles", "curve", "frontier", "gantt", "heatmap", "latency_cdf", "ledger", "overview",
-    "read_points", "timeline",
+    "KINDS", "SWEEP_KINDS", "breakdown", "bubbles", "curve", "frontier", "gantt", "heatmap", "latency_cdf",
+    "ledger", "overview", "read_points", "timeline",
 ]  # fmt: skip

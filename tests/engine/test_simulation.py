@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simkv.errors import SimkvError
 from simkv.results.log import RequestOutcome
 from tests.engine.worlds import UnitCost, requests_of, simulation_of
 
@@ -285,3 +286,19 @@ def test_least_loaded_avoids_the_busy_replica():
     requests = requests_of([(0, 200, 40), (50_000, 10, 2), (100_000, 10, 2), (150_000, 10, 2)])
     log = simulation_of(requests, dp=2, router="least_loaded").run()
     assert [record.replica for record in log.requests] == [0, 1, 1, 1]
+
+
+def test_a_run_that_thrashes_says_so_and_stops():
+    """Admitted on their first chunks, three prompts preempt each other for ever under priority."""
+    rows = [(0, 61, 13), (0, 23, 21), (0, 99, 1), (0, 64, 27), (0, 1, 1), (0, 1, 1), (0, 1, 1)]
+    requests = [r._replace(request_id=i) for i, r in enumerate(requests_of(rows))]
+    order = {row: i for i, row in enumerate(rows)}
+    requests.sort(key=lambda r: order[0, r.num_prompt_tokens, r.max_tokens])
+    requests = [r._replace(request_id=i) for i, r in enumerate(requests)]
+    options = {"policy": "priority", "scheduler_reserve_full_isl": False, "long_prefill_token_threshold": 3}
+    simulation = simulation_of(
+        requests, num_gpu_blocks=129, block_size=1, max_model_len=128, max_num_seqs=3, ignore_eos=False,
+        max_num_batched_tokens=61, **options,
+    )  # fmt: skip
+    with pytest.raises(SimkvError, match="thrashing"):
+        simulation.run()
