@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
 from simkv.errors import ScenarioError
 from simkv.load.document import Document, KeyPath, dotted, parse_document
 from simkv.load.faults import shown
+from simkv.spec.base import Spec
 
 Where = Callable[[KeyPath], str]
 
@@ -60,8 +59,8 @@ def set_at(raw: dict[str, Any], path: tuple[str, ...], value: Any, faulty: objec
     here: Any = raw
     for depth, key in enumerate(path[:-1], start=1):
         child = here.get(key)
-        if isinstance(child, BaseModel):
-            child = dict(child)
+        if isinstance(child, Spec):
+            child = child.fields()
         if child is faulty:
             return None
         if child is None:

@@ -209,7 +209,7 @@ def _resolve_hardware(value: Any, folder: Path, where: Where) -> HardwareSpec:
                     for key in unknown
                 ]
             )
-        fields = dict(find_hardware(value["gpu"]))
+        fields = find_hardware(value["gpu"]).fields()
         fields |= {key: value[key] for key in _BOX_KEYS[1:] if key in value}
         if suffix := _box_suffix(fields["num_nodes"], fields["num_gpus_per_node"]):
             fields["name"] = _BOX_SUFFIX.sub("", fields["name"]) + suffix

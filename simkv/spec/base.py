@@ -12,6 +12,10 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields by name; `dict(spec)` would add what cached properties have left in it."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
     def replace(self, **changes: Any) -> Self:
         """Return a copy with fields changed; a mapping given for a field that is a spec changes that spec."""
         fields = {name: getattr(self, name) for name in self.model_fields_set}

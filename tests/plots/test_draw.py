@@ -86,8 +86,8 @@ def test_the_options_choose_what_is_drawn(simkv, options, kind):
         ),
         (
             ("run", "--kind", "curve"),
-            "--kind: wanted one of latency, timeline, breakdown, overview, ledger for a result folder, "
-            "got 'curve', which is for a sweep",
+            "--kind: wanted one of latency, timeline, breakdown, overview, ledger, bubbles, gantt "
+            "for a result folder, got 'curve', which is for a sweep",
         ),
         (("run", "--x", TP), "--x: wanted the folder of a sweep, got a result folder"),
         (
