@@ -98,7 +98,7 @@ MUTANTS = [
     Mutant("no_cap_at_max_model_len", MANAGER, "ceil_div(min(num_tokens, self.max_model_len), self.block_size)",
            "ceil_div(num_tokens, self.block_size)"),
     # Prefix cache
-    Mutant("the_last_token_may_hit", MANAGER, "last = (request.num_tokens - 1) // self.block_size", "last = request.num_tokens // self.block_size"),
+    Mutant("the_last_token_may_hit", MANAGER, "last = (num_tokens - 1) // self.block_size", "last = num_tokens // self.block_size"),
     Mutant("unknown_tokens_are_hashed", MANAGER, "min(num_computed_tokens, request.num_tokens, self.max_model_len)",
            "min(num_computed_tokens, self.max_model_len)"),
     Mutant("blocks_hashed_a_step_late", MANAGER, "if num_tokens < len(table) * self.block_size:", "if num_tokens <= len(table) * self.block_size:"),
