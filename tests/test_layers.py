@@ -26,7 +26,7 @@ ALLOWED = {
     "planning": BASE | DATA | {"cost", "kv", "workload", "load"},
     "plots": BASE | {"results"},
     "run": BASE | DATA | PURE | {"load", "engine", "planning"},
-    "validate": BASE | DATA | PURE | {"run", "planning", "load"},
+    "validate": BASE | DATA | PURE | {"run", "planning", "load", "calibrate"},
     "sweeping": BASE | DATA | {"run", "planning", "load", "results"},
     "cli": None,  # everything below
     "__main__": {"cli"},

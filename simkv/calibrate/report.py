@@ -84,12 +84,12 @@ def error_table(calibration: Calibration, measurements: Measurements) -> ErrorTa
         physical = calibration.physical(frame, name)
         ratio, mark = calibration.residuals_[name].predict(*group.shape(frame))
         points[name] = frame.assign(physical=physical, residual=physical * ratio, mark=mark)
-        rows += _rows_of(name, points[name])
+        rows += rows_of(name, points[name], *RANGES[name.split("/", maxsplit=1)[0]])
     return ErrorTable(tuple(rows), points)
 
 
-def _rows_of(name: str, points: pd.DataFrame) -> list[ErrorRow]:
-    column, starts = RANGES[name.split("/", maxsplit=1)[0]]
+def rows_of(name: str, points: pd.DataFrame, column: str, starts: tuple[int, ...]) -> list[ErrorRow]:
+    """Errors of a group's points, all of them and in ranges of a column."""
     sizes = points[column].to_numpy()
     selections: list[tuple[str, Any]] = [("all", np.ones(len(points), bool))]
     for start, end in zip(starts, (*starts[1:], None), strict=True):

@@ -19,6 +19,7 @@ from simkv.cli.plot import plot
 from simkv.cli.run import run
 from simkv.cli.sweep import sweep
 from simkv.cli.validate import validate_app
+from simkv.cli.validate_kernels import validate_kernels
 from simkv.errors import InputError, SimkvError
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command()(plot)
 app.command()(compare)
 app.command("list")(list_shipped)
 app.command()(collect)
+validate_app.command("kernels")(validate_kernels)
 app.add_typer(validate_app, name="validate")
 
 
