@@ -8,6 +8,7 @@ from pathlib import Path
 from simkv.cost import CostModel
 from simkv.engine.simulation import Progress, Simulation
 from simkv.errors import ScenarioError
+from simkv.load.calibration import kernel_points
 from simkv.planning import plan
 from simkv.results.log import RunLog
 from simkv.results.results import Results
@@ -23,17 +24,19 @@ def simulate(
     base_dir: Path | None = None,
     check: bool = False,
     progress: Progress | None = None,
+    physical_only: bool = False,
 ) -> Results:
     """Serve the scenario's workload to the end and return what happened.
 
     base_dir   the folder from which a relative trace path is looked up
     check      audit block and request conservation at every step
     progress   called with (requests done, requests, simulated ns)
+    physical_only   time kernels by their fitted forms alone, without the residuals of measured points
 
     Raises ScenarioError for a scenario that vLLM or simkv refuses, InfeasibleError if the server would not
     start, TraceError for a faulty trace.
     """
-    log = run_log(scenario, base_dir=base_dir, check=check, progress=progress)
+    log = run_log(scenario, base_dir=base_dir, check=check, progress=progress, physical_only=physical_only)
     return Results(
         log,
         scenario=resolved_mapping(scenario),
@@ -48,6 +51,7 @@ def run_log(
     base_dir: Path | None = None,
     check: bool = False,
     progress: Progress | None = None,
+    physical_only: bool = False,
 ) -> RunLog:
     """Serve the scenario's workload to the end and return the bare log; arguments as for `simulate`."""
     workload = scenario.workload
@@ -67,7 +71,7 @@ def run_log(
             parallel.pipeline_parallel_size,
             scenario.hardware.gpu.compute_capability,
         ),
-        CostModel(scenario),
+        CostModel(scenario, {} if physical_only else kernel_points(scenario.hardware)),
         num_gpu_blocks=answer.ledger.num_gpu_blocks,
         num_stages=parallel.pipeline_parallel_size,
         num_replicas=parallel.data_parallel_size,

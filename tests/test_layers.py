@@ -39,7 +39,7 @@ OUTSIDE = {
     "matplotlib": {"plots"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "pyarrow": {"results"},
+    "pyarrow": {"results", "load"},  # load reads the measured points of a calibration, for runs only
     "joblib": {"sweeping"},
 }
 

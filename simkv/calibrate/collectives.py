@@ -70,11 +70,10 @@ class CollectiveCalibration:
         for name, rows in groups_of(measurements).items():
             if name not in self.residuals_:
                 continue
-            if self.split is not None:
-                rows = rows[self.split(rows, "all_reduce")]
-            physical = self.physical(rows, name)
-            ratio, mark = self.residuals_[name].predict(*(rows[axis] for axis in AXES))
-            points[name] = rows.assign(physical=physical, residual=physical * ratio, mark=mark)
+            own = rows if self.split is None else rows[self.split(rows, "all_reduce")]
+            physical = self.physical(own, name)
+            ratio, mark = self.residuals_[name].predict(*(own[axis] for axis in AXES))
+            points[name] = own.assign(physical=physical, residual=physical * ratio, mark=mark)
             table += rows_of(name, points[name], "num_bytes", (1, 65_536, 1_048_576, 16_777_216))
         return ErrorTable(tuple(table), points)
 

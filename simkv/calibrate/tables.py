@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 
 def reduce(calibration: Calibration, measurements: Measurements) -> Measurements:
-    """Keep one row a point of every group that `calibration` has fitted."""
+    """Keep one row a point of every group of `calibration` that the table has."""
     import pandas as pd
 
     parts = []
-    for name in calibration.parameters_:
-        group = calibration.groups[name]
+    for name, group in calibration.groups.items():
         rows = calibration.rows(measurements, name)
         if rows.empty:
             continue
@@ -31,7 +30,7 @@ def reduce(calibration: Calibration, measurements: Measurements) -> Measurements
         provenance = {column: source[column] for column in PROVENANCE_COLUMNS}
         parts.append(rows.assign(op=group.op, **group.variant, **provenance))
     if not parts:
-        raise TraceError("measurements: none of the fitted groups has a row to keep")
+        raise TraceError("measurements: none of the groups has a row to keep")
     return validate(pd.concat(parts, ignore_index=True), "reduced table")
 
 
@@ -40,8 +39,9 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
     frame = measurements.frame.dropna(axis="columns", how="all")
     shapes = sorted({column for columns in SHAPE_COLUMNS.values() for column in columns} & set(frame))
     integers = [column for column in shapes if column not in ("kernel", "skew")]
-    frame = frame.astype({**dict.fromkeys(integers, "Int32"), "seconds": "float32"})
+    widths = {name: "Int64" if name == "num_bytes" else "Int32" for name in integers}
+    frame = frame.astype({**widths, "seconds": "float32"})
     try:
-        frame.to_parquet(path, index=False, compression="zstd")
+        frame.to_parquet(path, index=False, compression="zstd", compression_level=19)
     except OSError as error:
         raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -11,6 +11,7 @@ import sys
 
 import typer
 
+from simkv.cli.calibrate import calibrate
 from simkv.cli.catalog import list_shipped
 from simkv.cli.collect import collect
 from simkv.cli.compare import compare
@@ -35,6 +36,7 @@ app.command()(plot)
 app.command()(compare)
 app.command("list")(list_shipped)
 app.command()(collect)
+app.command()(calibrate)
 validate_app.command("kernels")(validate_kernels)
 app.add_typer(validate_app, name="validate")
 

@@ -52,6 +52,9 @@ def run(
         Path | None,
         typer.Option("--trace", help="Write a timeline for the Perfetto UI to a new file.", metavar="FILE"),
     ] = None,
+    physical: Annotated[
+        bool, typer.Option("--physical", help="Kernels by fitted forms alone, without measured residuals.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a scenario: latency, throughput, and where the time goes."""
@@ -66,7 +69,9 @@ def run(
     if trace is not None and not force:
         check_new_file(trace, "--force to replace it or another --trace")
     with show_progress() as progress:
-        results = simulate(scenario, base_dir=base_dir, check=check, progress=progress)
+        results = simulate(
+            scenario, base_dir=base_dir, check=check, progress=progress, physical_only=physical
+        )
     results.save(folder, overwrite=force)
     if prometheus is not None:
         from simkv.results.prometheus import exposition

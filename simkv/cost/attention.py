@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import hypot
+from typing import TYPE_CHECKING
 
 from simkv.cost.tally import Kernel, roofline
 from simkv.spec.hardware import HardwareSpec
 from simkv.step import PrefillChunk
 
+if TYPE_CHECKING:
+    from simkv.cost.fitted import FittedKernels
+
 
 class AttentionCost:
-    """Times one layer's attention with `num_heads` query and `num_kv_heads` KV heads on a rank."""
+    """Times one layer's attention with `num_heads` query and `num_kv_heads` KV heads on a rank.
+
+    By calibrated kernels where there are, else by the profile's efficiencies.
+    """
 
     def __init__(
         self,
@@ -21,7 +28,11 @@ class AttentionCost:
         head_dim: int,
         dtype: str,
         kv_dtype_bytes: float,
+        fitted: FittedKernels | None = None,
     ):
+        shape = (num_heads, num_kv_heads, head_dim, kv_dtype_bytes)
+        self._fitted_prefill = fitted.prefill(*shape) if fitted else None
+        self._fitted_decode = fitted.decode(*shape) if fitted else None
         gpu, kernels = hardware.gpu, hardware.kernels
         peak = gpu.peak_flops_per_s[dtype].value  # type: ignore[index]
         bandwidth = gpu.hbm_bandwidth_bytes_per_s.value
@@ -41,6 +52,8 @@ class AttentionCost:
         efficiency. KV of context and chunk is read once. The floor is that of the decodes. This is the form
         in which the profiles' figures were fitted.
         """
+        if self._fitted_prefill is not None:
+            return self._fitted_prefill(chunks)
         half = self._half_length
         pairs = sum((c * p + c * c / 2) * (1 + half / (p + c)) for c, p in chunks)
         kv_bytes = sum(c + p for c, p in chunks) * self._kv_bytes_per_token
@@ -50,13 +63,15 @@ class AttentionCost:
             self._floor_s,
         )
 
-    def decode(self, decode_kv_tokens: int, max_decode_context: int) -> Kernel:
+    def decode(self, decode_kv_tokens: int, max_decode_context: int, num_decodes: int) -> Kernel:
         """Time of all decodes of a batch, which attend to `decode_kv_tokens` tokens in sum.
 
         KV bytes over bandwidth, or the longest sequence's own serial time, whichever is longer (smoothly, as
         the root of the sum of squares), above a floor. Form: fitted to vLLM's decode kernels on an H100 for
         ``aiconfigurator-core`` 0.12.0.
         """
+        if self._fitted_decode is not None:
+            return self._fitted_decode(num_decodes, decode_kv_tokens, max_decode_context)
         memory_s = decode_kv_tokens * self._kv_bytes_per_token / self._bytes_per_s
         compute_s = decode_kv_tokens * self._flops_per_pair / self._prefill_flops_per_s
         serial_s = max_decode_context * self._decode_per_token_s

@@ -7,9 +7,14 @@ is hierarchical.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from simkv.cost.tally import Kernel, Side
 from simkv.spec.hardware import HardwareSpec, LinkSpec
 from simkv.units import MIB, ceil_div
+
+if TYPE_CHECKING:
+    from simkv.cost.fitted import FittedKernels
 
 # Bytes from which vLLM 0.32.0 leaves its custom all-reduce to NCCL (`distributed.device_communicators`).
 CUSTOM_ALL_REDUCE_MAX_BYTES = 8 * MIB
@@ -25,6 +30,7 @@ class Collectives:
         num_ranks: int,
         num_gpus_per_node: int,
         disable_custom_all_reduce: bool = False,
+        fitted: FittedKernels | None = None,
     ):
         self.hardware = hardware
         self.num_ranks = num_ranks
@@ -39,6 +45,11 @@ class Collectives:
             and num_ranks in CUSTOM_ALL_REDUCE_WORLD_SIZES
             and (self._is_nvlinked or (num_ranks == 2 and hardware.node.pcie.has_peer_to_peer))
         )
+        # calibrated on one node whose GPUs are joined as on the measured one
+        is_tabled = (
+            fitted is not None and self.num_nodes == 1 and 1 < num_ranks <= CUSTOM_ALL_REDUCE_WORLD_SIZES[-1]
+        )
+        self._fitted = fitted.all_reduce(num_ranks, self._has_custom) if fitted and is_tabled else None
         node = hardware.node
         link: LinkSpec = node.nvlink if self._is_nvlinked and node.nvlink is not None else node.pcie
         self._local_bytes_per_s = link.bandwidth_bytes_per_s.value * hardware.collective_efficiency(
@@ -49,6 +60,8 @@ class Collectives:
         """Time of an all-reduce of a message of `num_bytes` on every rank."""
         if self.num_ranks == 1:
             return Kernel(0.0, Side.COMM)
+        if self._fitted is not None:
+            return self._fitted(num_bytes, in_graph)
         kernels = self.hardware.kernels
         if self._has_custom and num_bytes < CUSTOM_ALL_REDUCE_MAX_BYTES:
             floor_s = kernels.all_reduce_small_s.value + (

@@ -7,6 +7,7 @@ all-reduces; the embedding on the first stage; the head and the sampler on the l
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from simkv.cost.attention import AttentionCost
 from simkv.cost.collectives import Collectives, send_recv_s
@@ -18,6 +19,9 @@ from simkv.spec.model import ModelSpec
 from simkv.spec.scenario import Scenario
 from simkv.step import GraphMode, Provenance, StepShape, StepTime
 from simkv.units import ceil_div
+
+if TYPE_CHECKING:
+    from simkv.cost.fitted import FittedKernels, GemmTime, Points
 
 # vLLM's sampler works in fp32 and passes over the logits about three times (copy, softmax, sample).
 _SAMPLER_BYTES_PER_LOGIT = 3 * 4.0
@@ -37,11 +41,12 @@ class CostModel:
     for a dtype that the GPU cannot compute in.
     """
 
-    def __init__(self, scenario: Scenario):
+    def __init__(self, scenario: Scenario, points: Points | None = None):
         model, hardware, parallel = scenario.model, scenario.hardware, scenario.parallel
         engine = scenario.resolved_engine
         refuse_unmodelled(model, hardware)
         self.model, self.hardware = model, hardware
+        self._fitted = _fitted_kernels(hardware, points)
         self.tp = tp = parallel.tensor_parallel_size
         self.layers_per_stage = scenario.layers_per_stage
         self._compute_dtype = quantized_compute_dtype(model, hardware)
@@ -58,15 +63,17 @@ class CostModel:
             model.head_dim,
             model.dtype,
             engine.kv_cache_dtype_bytes,
+            self._fitted,
         )
         gpus_per_node = hardware.num_gpus_per_node or parallel.num_gpus
-        self._group = Collectives(hardware, tp, gpus_per_node, engine.disable_custom_all_reduce)
+        self._group = Collectives(hardware, tp, gpus_per_node, engine.disable_custom_all_reduce, self._fitted)
         # Stage s lies on GPUs s·tp … (s+1)·tp - 1 of the replica.
         self._crosses_nodes = tuple(
             (stage * tp) // gpus_per_node != ((stage + 1) * tp) // gpus_per_node
             for stage in range(len(self.layers_per_stage) - 1)
         )
         self._linear_of_layer = lru_cache(maxsize=4096)(self._linear_of_layer_uncached)
+        self._gemm_times = lru_cache(maxsize=None)(self._gemm_times_uncached)
         self._head = lru_cache(maxsize=4096)(self._head_uncached)
 
     def stage_times(self, shape: StepShape) -> tuple[StepTime, ...]:
@@ -80,7 +87,9 @@ class CostModel:
         if shape.prefills:
             layer.add(self._attention.prefill(shape.prefills))
         if shape.num_decodes:
-            layer.add(self._attention.decode(shape.decode_kv_tokens, shape.max_decode_context))
+            layer.add(
+                self._attention.decode(shape.decode_kv_tokens, shape.max_decode_context, shape.num_decodes)
+            )
         times = []
         for stage, num_layers in enumerate(self.layers_per_stage):
             tally = Tally()
@@ -153,11 +162,7 @@ class CostModel:
             (up_matrices * self._mlp_size, hidden),
             (hidden, self._mlp_size),
         ):
-            tally.add(
-                gemm(
-                    self.hardware, num_rows, n, k, self._compute_dtype, self._weight_bytes, model.dtype_bytes
-                )
-            )
+            tally.add(self._gemm(num_rows, n, k, self._compute_dtype, self._weight_bytes))
         row_bytes = num_rows * model.dtype_bytes
         # Two norms fused with the residual read and write both; rope and the cache write touch q, k, v twice;
         # the activation reads gate and up and writes their product.
@@ -166,6 +171,16 @@ class CostModel:
         tally.add(elementwise(self.hardware, row_bytes * (up_matrices + 1) * self._mlp_size))
         tally.add(self._group.all_reduce(self._hidden_bytes(num_rows), in_graph), 2)
         return tally
+
+    def _gemm(self, m: int, n: int, k: int, dtype: str, weight_bytes: float) -> Kernel:
+        """One product: calibrated where the profile has the dtype, else by its efficiencies."""
+        time = self._gemm_times(n, k, dtype, weight_bytes)
+        if time is not None:
+            return time(m)
+        return gemm(self.hardware, m, n, k, dtype, weight_bytes, self.model.dtype_bytes)
+
+    def _gemm_times_uncached(self, n: int, k: int, dtype: str, weight_bytes: float) -> GemmTime | None:
+        return None if self._fitted is None else self._fitted.gemm(dtype, n, k, weight_bytes)
 
     def _gap(self, num_requests: int) -> Kernel:
         """The time in which a stage's worker prepares the inputs of a batch while its GPU waits."""
@@ -183,17 +198,7 @@ class CostModel:
         model = self.model
         tally = Tally()
         tally.add(elementwise(self.hardware, 4 * self._hidden_bytes(num_rows)))
-        tally.add(
-            gemm(
-                self.hardware,
-                num_rows,
-                self._vocab_size,
-                model.hidden_size,
-                model.dtype,
-                model.dtype_bytes,
-                model.dtype_bytes,
-            )
-        )
+        tally.add(self._gemm(num_rows, self._vocab_size, model.hidden_size, model.dtype, model.dtype_bytes))
         tally.add(self._group.all_gather(num_rows * model.vocab_size * model.dtype_bytes))
         tally.add(elementwise(self.hardware, num_rows * model.vocab_size * _SAMPLER_BYTES_PER_LOGIT))
         return tally
@@ -204,6 +209,15 @@ class CostModel:
         exposed_s = self.hardware.host.eager_step_s.value * share - tally.total_s
         if exposed_s > 0:
             tally.add(Kernel(exposed_s, Side.HOST))
+
+
+def _fitted_kernels(hardware: HardwareSpec, points: Points | None) -> FittedKernels | None:
+    """Calibrated kernels, if the profile has any; imported here, as `simkv plan` needs no numpy."""
+    if hardware.calibration is None:
+        return None
+    from simkv.cost.fitted import FittedKernels
+
+    return FittedKernels(hardware, points)
 
 
 def refuse_unmodelled(model: ModelSpec, hardware: HardwareSpec) -> None:

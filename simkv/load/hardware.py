@@ -2,7 +2,8 @@
 
 A name may carry the number of GPUs: ``h100_sxm`` takes what the layout needs in one node, ``h100_sxm_x8`` is
 one node of 8, ``h100_sxm_2x8`` two nodes of 8. A profile may start from another: ``like: h100_sxm`` takes
-everything from there that the file does not say itself; ``null`` takes a key away.
+everything from there that the file does not say itself; ``null`` takes a key away. ``calibration: NAME`` names a
+calibration, shipped or beside the profile.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from simkv.errors import ScenarioError, did_you_mean
+from simkv.load.calibration import find_calibration
 from simkv.load.document import Document, KeyPath, read_document
 from simkv.load.faults import faults_of, shown
 from simkv.load.shipped import shipped_dir
 from simkv.spec.hardware import HardwareSpec
 
+# what makes it another GPU than the one whose kernels were measured
+_SPEED = {"name", "compute_capability", "num_sms", "hbm_bandwidth_bytes_per_s", "peak_flops_per_s"}
 _SUFFIXES = (".yaml", ".yml")
 _NUM_GPUS = re.compile(r"(?P<base>.+)_(?P<num_nodes>[0-9]*)x(?P<num_gpus_per_node>[0-9]+)")
 
@@ -34,28 +38,29 @@ def shipped_hardware() -> list[str]:
     return sorted(path.stem for path in profiles_dir().glob("*.yaml"))
 
 
-def find_hardware(name: str, directory: Path | None = None) -> HardwareSpec:
+def find_hardware(name: str, directory: Path | None = None, with_calibration: bool = True) -> HardwareSpec:
     """Return a shipped profile by its name, or the one in a ``.yaml`` file.
 
     Names ignore case and take hyphens for underscores; a suffix ``_x8`` or ``_2x8`` fixes the GPUs of a node
-    and the nodes. A relative path starts at `directory`, by default the working directory.
+    and the nodes. A relative path starts at `directory`, by default the working directory. Without
+    `with_calibration` the one that it names need not exist yet.
 
     Raises ScenarioError for an unknown name, a wrong file, or more GPUs than a node holds.
     """
     if name.lower().endswith(_SUFFIXES):
-        hardware = _load(Path(name) if directory is None else directory / name)
+        hardware = _load(Path(name) if directory is None else directory / name, with_calibration)
         _check_num_gpus(hardware, name, hardware.num_gpus_per_node)
         return hardware
 
     wanted = name.strip().lower().replace("-", "_")
     shipped = shipped_hardware()
     if wanted in shipped:
-        return _load(profiles_dir() / f"{wanted}.yaml")
+        return _load(profiles_dir() / f"{wanted}.yaml", with_calibration)
 
     match = _NUM_GPUS.fullmatch(wanted)
     if match is None or match["base"] not in shipped:
         raise _unknown(name, wanted, shipped)
-    hardware = _load(profiles_dir() / f"{match['base']}.yaml")
+    hardware = _load(profiles_dir() / f"{match['base']}.yaml", with_calibration)
     num_nodes = int(match["num_nodes"] or 1)
     num_gpus_per_node = int(match["num_gpus_per_node"])
     if num_nodes < 1 or num_gpus_per_node < 1:
@@ -87,7 +92,7 @@ def _check_num_gpus(hardware: HardwareSpec, name: str, num_gpus_per_node: int | 
     )
 
 
-def _load(path: Path) -> HardwareSpec:
+def _load(path: Path, with_calibration: bool) -> HardwareSpec:
     """Read a profile and those it is ``like``, and validate the sum; every fault becomes one line."""
     chain = list(_read_chain(path))
     fields: dict[str, Any] = {}
@@ -96,10 +101,30 @@ def _load(path: Path) -> HardwareSpec:
     fields.pop("like", None)
     # A variant that forgot its name must not pass for the profile it started from.
     fields["name"] = chain[0].value.get("name", path.stem)
+    if not with_calibration:
+        fields.pop("calibration", None)
+    elif fields.get("calibration") is not None:
+        fields["calibration"] = _calibration(fields["calibration"], chain)
     try:
         return HardwareSpec.model_validate(fields)
     except ValidationError as error:
         raise ScenarioError(faults_of(error, HardwareSpec, (), lambda keys: _where(keys, chain))) from None
+
+
+def _gpu_of(document: Document) -> Mapping[str, Any]:
+    gpu = document.value.get("gpu")
+    return gpu if isinstance(gpu, dict) else {}
+
+
+def _calibration(name: Any, chain: Sequence[Document]) -> Any:
+    """Read what ``calibration: NAME`` names; another GPU than the one it was found for takes part of it over."""
+    owner = next(index for index, document in enumerate(chain) if "calibration" in document.value)
+    place = chain[owner].where(("calibration",))
+    if not isinstance(name, str):
+        raise ScenarioError(f"{place}: calibration: wanted the name of one, got {shown(name)}")
+    found = find_calibration(name, Path(chain[owner].source).parent, f"{place}: calibration")
+    is_transferred = any(not _SPEED.isdisjoint(_gpu_of(document)) for document in chain[:owner])
+    return found.replace(is_transferred=is_transferred)
 
 
 def _read_chain(path: Path) -> Iterator[Document]:

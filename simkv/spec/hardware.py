@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from simkv.spec.base import PositiveInt, Spec
+from simkv.spec.calibration import CalibrationSpec
 from simkv.units import parse_quantity
 
 
@@ -150,7 +151,10 @@ class HostSpec(Spec):
 
 
 class HardwareSpec(Spec):
-    """GPUs × nodes. `num_gpus_per_node` None = what the layout needs, in one node."""
+    """GPUs × nodes. `num_gpus_per_node` None = what the layout needs, in one node.
+
+    `calibration` takes the place of the figures in `kernels` for the families that it has.
+    """
 
     name: str
     description: str
@@ -159,6 +163,7 @@ class HardwareSpec(Spec):
     network: LinkSpec  # InfiniBand or RoCE, per GPU
     kernels: KernelSpec
     host: HostSpec
+    calibration: CalibrationSpec | None = None
     num_gpus_per_node: PositiveInt | None = None
     num_nodes: PositiveInt = 1
 

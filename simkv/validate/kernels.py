@@ -7,19 +7,15 @@ matrix products (`held_out_weights`), because real models sit off a table's grid
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from simkv.calibrate.collectives import CollectiveCalibration
 from simkv.calibrate.families import GROUPS
 from simkv.calibrate.fit import Calibration
 from simkv.calibrate.measurements import held_out, held_out_weights
-from simkv.calibrate.readers.silicon import Tables, read_silicon
+from simkv.calibrate.profile import held_out_errors
+from simkv.calibrate.readers.silicon import read_silicon
 from simkv.calibrate.report import ErrorTable
 from simkv.load.hardware import find_hardware
-from simkv.spec.hardware import HardwareSpec
-
-if TYPE_CHECKING:
-    from simkv.calibrate.fit import Split
 
 
 class KernelErrors(NamedTuple):
@@ -52,21 +48,13 @@ class KernelErrors(NamedTuple):
 
 def compare_kernels(system: str, engine: str, version: str, root: Path | None = None) -> KernelErrors:
     """Fit the other part of the tables of `system` and compare; `root` as in `read_silicon`."""
-    hardware = find_hardware(system)
+    hardware = find_hardware(system, with_calibration=False)
     tables = read_silicon(system, version, engine, root)
     errors = held_out_errors(hardware, tables, held_out)
     gemms = tuple(group for group in GROUPS if group.op == "gemm")
     by_weights = Calibration(hardware, gemms)
     by_weights.fit(tables.kernels, split=lambda rows, _: held_out_weights(rows))
     return KernelErrors(errors, by_weights.score(tables.kernels))
-
-
-def held_out_errors(hardware: HardwareSpec, tables: Tables, split: Split) -> ErrorTable:
-    """Fit kernels and collectives to what `split` leaves, and compare with the rest."""
-    kernels = Calibration(hardware).fit(tables.kernels, split=split).score(tables.kernels)
-    collectives = CollectiveCalibration(has_switch=hardware.node.fabric == "nvswitch")
-    between = collectives.fit(tables.collectives, split=split).score(tables.collectives)
-    return ErrorTable(kernels.rows + between.rows, kernels.points | between.points)
 
 
 def _groups_of(table: ErrorTable) -> list[dict[str, Any]]:

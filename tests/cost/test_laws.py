@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simkv.cost import CostModel
 from simkv.cost.collectives import Collectives
+from simkv.cost.fitted import FittedKernels
 from simkv.cost.model import quantized_compute_dtype
 from simkv.errors import InfeasibleError
 from simkv.load.hardware import shipped_hardware
@@ -216,7 +217,10 @@ def test_fp8_weights_without_fp8_compute_save_bytes_but_no_flops():
     decode, prefill = shape_of([1_000]), shape_of([], [(8_192, 0)])
     on_a100 = [cost_of(model, "a100_sxm", 4) for model in (fp8, bf16)]
     assert on_a100[0].step_time(decode).memory_s < 0.75 * on_a100[1].step_time(decode).memory_s
-    assert on_a100[0].step_time(prefill).compute_s == on_a100[1].step_time(prefill).compute_s
+    # the smoothed roofline lets a little of the saved bytes through
+    assert on_a100[0].step_time(prefill).compute_s == pytest.approx(
+        on_a100[1].step_time(prefill).compute_s, rel=0.02
+    )
     on_h100 = [cost_of(model, "h100_sxm", 4) for model in (fp8, bf16)]
     assert on_h100[0].step_time(prefill).compute_s < on_h100[1].step_time(prefill).compute_s
 
@@ -228,7 +232,8 @@ def test_tensor_parallelism_divides_the_work(model):
     costs = [cost_of(model, tp=tp) for tp in (1, 2, 4, 8)]
     for one, two in pairwise(costs):
         assert two.step_time(prefill).compute_s == pytest.approx(
-            one.step_time(prefill).compute_s / 2, rel=0.02
+            one.step_time(prefill).compute_s / 2,
+            rel=0.1,  # tiles and waves quantise
         )
         assert two.step_time(decode).memory_s < one.step_time(decode).memory_s
 
@@ -236,7 +241,8 @@ def test_tensor_parallelism_divides_the_work(model):
 def test_what_a_step_communicates():
     """Two all-reduces a layer and one for the embedding, and the logits are gathered."""
     shape, hidden_bytes = shape_of([1_000] * 8), 8 * 8_192 * 2
-    group = Collectives(hardware_of("h100_sxm"), 8, 8)
+    hardware = hardware_of("h100_sxm")
+    group = Collectives(hardware, 8, 8, fitted=FittedKernels(hardware))
     all_reduce_s = group.all_reduce(hidden_bytes, in_graph=True).seconds
     gather_s = group.all_gather(8 * 128_256 * 2).seconds
     (time,) = cost_of("Llama-3.1-70B", tp=8).stage_times(shape)

@@ -5,7 +5,7 @@ up to `max_splits` pieces of at least 64 tokens, whose results are then combined
 
     splits     s = S/U, between 1 and x = min(max_splits, context/64)
     waves      W = U/S + q·(⌈U/S⌉ - U/S), at least 1
-    serial     a = W·(t1 + t_row·heads/kv_heads + t_token·max(context/s, 64))
+    serial     a = W·(t1 + t_row·heads/kv_heads) + t_token·max(context·U/S, longest/s, 64)
     bytes      X = KV bytes of all sequences + 16-bit queries and outputs
     memory     b = h·X/(c·e·B) + (1 - h)·(X/(e·B) + t2),   h = 1 up to X₀ bytes, 0 from 2·X₀
     time       t0 + t3·log₂(x) + (aᵖ + bᵖ)^(1/p)
@@ -63,18 +63,24 @@ def timing(
     heads: Values,
     kv_heads: Values,
     head_dim: Values,
+    longest_context: Values | None = None,
 ) -> Timing:
-    """Time of one layer's call, scalars or arrays. Serial time counts as arithmetic; the peak binds nothing."""
+    """Time of one layer's call, scalars or arrays. Serial time counts as arithmetic; the peak binds nothing.
+
+    `context` is the mean of uneven contexts, and `longest_context` then the longest.
+    """
     p = parameters
     units = batch * kv_heads
-    max_splits = smaller(p.max_splits, larger(context / _PIECE_TOKENS, 1.0))
+    longest = context if longest_context is None else longest_context
+    max_splits = smaller(p.max_splits, larger(longest / _PIECE_TOKENS, 1.0))
     if not p.splits_equal_heads:
         max_splits = where(heads == kv_heads, 1.0, max_splits)
     num_splits = larger(smaller(num_sms / units, max_splits), 1.0)
     share = units / num_sms
     waves = larger(share + p.wave_quantisation * (-(-units // num_sms) - share), 1.0)
     piece_s = p.block_s + p.row_s * heads / kv_heads
-    serial_s = waves * (piece_s + p.token_s * larger(context / num_splits, _PIECE_TOKENS))
+    keys = larger(larger(context * share, longest / num_splits), _PIECE_TOKENS)
+    serial_s = waves * piece_s + p.token_s * keys
     num_bytes = batch * head_dim * (2.0 * p.kv_bytes * context * kv_heads + 4.0 * heads)
     missing = larger(smaller(num_bytes / p.cache_bytes - 1.0, 1.0), 0.0) if p.cache_bytes else 1.0
     stream_s = num_bytes / (p.memory_efficiency * bandwidth_bytes_per_s)

@@ -20,12 +20,14 @@ Sources: Dao, "FlashAttention-2" (2023) for the work of causal blocks; numbers f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simkv.cost.kernels.ufuncs import Timing, Values, smaller, smooth_max
+from simkv.cost.kernels.ufuncs import Timing, Values, larger, smaller, smooth_max
 
 BLOCK_TOKENS = 64
 _WRITE_THREADS = 512.0
+_MAX_SPLITS = 32.0  # vLLM's `flash_attn_max_num_splits_for_cuda_graph`
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,53 @@ def timing(
     compute_s = smooth_max(all_s, longest_s, p.sharpness)
     num_tokens = batch * chunk
     num_bytes = num_tokens * head_dim * (4.0 * heads + (4.0 + 2.0 * p.kv_bytes) * kv_heads)
-    write_s = (
-        p.kv_write_s * (smaller(kv_heads * head_dim, _WRITE_THREADS) / _WRITE_THREADS) ** p.kv_write_growth
-    )
+    write_s = _write_seconds(p, kv_heads * head_dim)
     memory_s = num_bytes / (p.memory_efficiency * bandwidth_bytes_per_s) + num_tokens * write_s
     return Timing(p.launch_s + compute_s + memory_s, memory_s >= compute_s)
+
+
+def batch_timing(
+    parameters: PrefillAttentionParameters,
+    peak_flops_per_s: float,
+    bandwidth_bytes_per_s: float,
+    num_sms: int,
+    chunks: Sequence[tuple[int, int]],
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+) -> Timing:
+    """Time of one layer's call for chunks of (tokens, context) of any sizes; scalars only.
+
+    Equal chunks without context take what `timing` says. A context adds its squares to every block, and its KV
+    is read once; among SMs that would idle up to 32 share it (split-KV). No public table has such a point on
+    Hopper: an extrapolation.
+    """
+    p = parameters
+    square_s = 4 * BLOCK_TOKENS**2 * head_dim * num_sms / (p.efficiency * peak_flops_per_s)
+    num_units = work = num_tokens = num_context = 0.0
+    longest = longest_context = 0.0
+    for chunk, context in chunks:
+        num_blocks = -(-chunk // BLOCK_TOKENS)
+        num_units += heads * num_blocks
+        work += heads * num_blocks * ((num_blocks + 1) / 2 + context / BLOCK_TOKENS)
+        longest = larger(longest, num_blocks)
+        longest_context = larger(longest_context, context / BLOCK_TOKENS)
+        num_tokens += chunk
+        num_context += context
+    all_s = (work * square_s + num_units * p.block_s) / num_sms
+    num_splits = larger(smaller(num_sms / num_units, _MAX_SPLITS), 1.0)
+    longest_s = (longest + longest_context / num_splits) * square_s + p.block_s
+    compute_s = smooth_max(all_s, longest_s, p.sharpness)
+    num_bytes = num_tokens * head_dim * (4.0 * heads + (4.0 + 2.0 * p.kv_bytes) * kv_heads)
+    num_bytes += num_context * head_dim * 2.0 * p.kv_bytes * kv_heads
+    memory_s = num_bytes / (p.memory_efficiency * bandwidth_bytes_per_s)
+    memory_s += num_tokens * _write_seconds(p, kv_heads * head_dim)
+    return Timing(p.launch_s + compute_s + memory_s, memory_s >= compute_s)
+
+
+def _write_seconds(p: PrefillAttentionParameters, width: Values) -> Values:
+    """Seconds of writing one token's keys to the cache."""
+    return p.kv_write_s * (smaller(width, _WRITE_THREADS) / _WRITE_THREADS) ** p.kv_write_growth
 
 
 def seconds(

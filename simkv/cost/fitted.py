@@ -1,0 +1,234 @@
+"""Calibrated kernels of a profile: the physical forms with fitted parameters, times measured residuals.
+
+A kernel's seconds are ``form × ratio``; the ratio is that of measured points, interpolated (`simkv.cost.residual`),
+or 1 where none are at hand. What each answer rests on:
+
+    measured       the shape itself is in the table
+    interpolated   between shapes of the table; or the form alone, fitted to this GPU
+    extrapolated   beyond the table: a chunk over a context, chunks beside decodes, KV that the benchmark read
+                   from cache and a server does not, another head dimension, a GPU that took the fit over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from simkv.cost.kernels import decode_attention, gemm, prefill_attention, scaled_gemm
+from simkv.cost.kernels.collectives import CustomParameters, RingParameters, custom_seconds, ring_seconds
+from simkv.cost.kernels.decode_attention import DecodeAttentionParameters
+from simkv.cost.kernels.gemm import GemmParameters
+from simkv.cost.kernels.prefill_attention import PrefillAttentionParameters
+from simkv.cost.kernels.scaled_gemm import ScaledGemmParameters
+from simkv.cost.residual import Residual
+from simkv.cost.tally import Kernel, Side
+from simkv.spec.hardware import HardwareSpec
+from simkv.step import PrefillChunk, Provenance
+
+Points: TypeAlias = Mapping[str, Mapping[str, np.ndarray]]  # by group: a column for each size, and seconds
+GemmTime: TypeAlias = Callable[[int], Kernel]  # of a number of rows
+DecodeTime: TypeAlias = Callable[[int, int, int], Kernel]  # of decodes, their tokens in sum, the longest
+PrefillTime: TypeAlias = Callable[[Sequence[PrefillChunk]], Kernel]
+MessageTime: TypeAlias = Callable[[float, bool], Kernel]  # of bytes, inside a CUDA graph or not
+
+_HEAD_DIM = 128  # of the measured tables
+_SAME_BYTES = 0.1  # scales beside fp8 weights do not make another kernel
+_FORMS: dict[str, tuple[Any, Any, tuple[str, ...]]] = {  # parameters, form, axes of the residual
+    "gemm/bfloat16": (GemmParameters, gemm, ("m", "n", "k")),
+    "gemm/fp8": (ScaledGemmParameters, scaled_gemm, ("m", "n", "k")),
+    "decode_attention": (
+        DecodeAttentionParameters,
+        decode_attention,
+        ("batch", "context", "heads", "kv_heads"),
+    ),
+    "prefill_attention": (
+        PrefillAttentionParameters,
+        prefill_attention,
+        ("batch", "chunk", "heads", "kv_heads"),
+    ),
+}
+
+
+class _Gpu(NamedTuple):
+    peak_flops_per_s: float
+    bandwidth_bytes_per_s: float
+    num_sms: int
+
+
+class FittedKernels:
+    """Times kernels of one GPU; a method returns None where the calibration lacks the family."""
+
+    def __init__(self, hardware: HardwareSpec, points: Points | None = None):
+        self._hardware = hardware
+        calibration = hardware.calibration
+        self._fits = calibration.families if calibration else {}
+        self._points = points or {}
+        self._residuals: dict[str, Residual] = {}
+        is_own = calibration is not None and not calibration.is_transferred
+        self._has_own_switch = is_own and hardware.node.fabric == "nvswitch"
+        self._alone = Provenance.INTERPOLATED if is_own else Provenance.EXTRAPOLATED
+
+    def gemm(self, dtype: str, n: int, k: int, weight_bytes: float) -> GemmTime | None:
+        """Time products with a weight of n × k, by rows."""
+        name = "gemm/fp8" if dtype == "fp8" else "gemm/bfloat16"
+        if name not in self._fits or dtype not in ("bfloat16", "float16", "fp8"):
+            return None
+        parameters_class, form, axes = _FORMS[name]
+        parameters, gpu = self._parameters(name, parameters_class), self._gpu(dtype)
+        residual, alone = None, self._alone
+        if abs(parameters.weight_bytes - weight_bytes) > _SAME_BYTES:
+            parameters, alone = replace(parameters, weight_bytes=weight_bytes), Provenance.EXTRAPOLATED
+        elif name in self._points:
+            residual = self._residual(name, form, parameters, gpu, axes).fixed(n=n, k=k)
+
+        def time(m: int) -> Kernel:
+            seconds, is_memory_bound = form.timing(parameters, *gpu, m, n, k)
+            ratio, mark = residual(m) if residual else (1.0, alone)
+            return Kernel(seconds * ratio, _side(is_memory_bound), mark)
+
+        return time
+
+    def decode(self, heads: int, kv_heads: int, head_dim: int, kv_bytes: float) -> DecodeTime | None:
+        """Time one layer's decodes on a rank, KV in memory as in a server."""
+        found = self._attention("decode_attention", heads, kv_heads, kv_bytes)
+        if found is None:
+            return None
+        parameters, gpu, residual, alone = found
+        cold, cache_bytes = parameters.cold(), parameters.cache_bytes
+        token_bytes = 2.0 * kv_heads * head_dim * kv_bytes
+        timing, is_tabled = decode_attention.timing, head_dim == _HEAD_DIM
+
+        def time(num_decodes: int, kv_tokens: int, longest: int) -> Kernel:
+            context = kv_tokens / num_decodes
+            seconds, is_memory_bound = timing(
+                cold, *gpu, num_decodes, context, heads, kv_heads, head_dim, longest
+            )
+            ratio, mark = residual(num_decodes, context) if residual else (1.0, alone)
+            if not is_tabled or kv_tokens * token_bytes < cache_bytes:
+                mark = Provenance.EXTRAPOLATED
+            elif longest * num_decodes != kv_tokens and mark is Provenance.MEASURED:
+                mark = Provenance.INTERPOLATED
+            return Kernel(seconds * ratio, _side(is_memory_bound), mark)
+
+        return time
+
+    def prefill(self, heads: int, kv_heads: int, head_dim: int, kv_bytes: float) -> PrefillTime | None:
+        """Time one layer's chunks on a rank: whole prompts as measured, over a context by the form."""
+        found = self._attention("prefill_attention", heads, kv_heads, kv_bytes)
+        if found is None:
+            return None
+        parameters, gpu, residual, alone = found
+        is_tabled = head_dim == _HEAD_DIM
+
+        def time(chunks: Sequence[PrefillChunk]) -> Kernel:
+            seconds, is_memory_bound = prefill_attention.batch_timing(
+                parameters, *gpu, chunks, heads, kv_heads, head_dim
+            )
+            num_tokens = sum(chunk for chunk, _ in chunks)
+            chunk = num_tokens / len(chunks)
+            ratio, mark = residual(len(chunks), chunk) if residual else (1.0, alone)
+            if not is_tabled or any(context or tokens != chunk for tokens, context in chunks):
+                mark = Provenance.EXTRAPOLATED
+            return Kernel(seconds * ratio, _side(is_memory_bound), mark)
+
+        return time
+
+    def all_reduce(self, world_size: int, is_custom: bool) -> MessageTime | None:
+        """Time all-reduces inside one node: vLLM's own kernel where it runs, else NCCL.
+
+        Only on NVSwitch, and not for a profile that took the fit over: its node may be another. PCIe's tables
+        (L40S) are too uneven for the form, which misses one point in ten by 30 to 70 %.
+        """
+        name = "all_reduce/custom" if is_custom else "all_reduce/nccl"
+        if name not in self._fits or not self._has_own_switch:
+            return None
+        custom = self._parameters(name, CustomParameters) if is_custom else None
+        ring = None if is_custom else self._parameters(name, RingParameters)
+
+        def seconds_of(num_bytes: float, in_graph: bool) -> float:
+            if custom is not None:
+                return float(custom_seconds(custom, world_size, num_bytes, in_graph))
+            return float(ring_seconds(cast(RingParameters, ring), "all_reduce", world_size, num_bytes))
+
+        residuals = {
+            in_graph: self._message_residual(world_size, backend, seconds_of, in_graph)
+            for in_graph, backend in (
+                (True, "custom_graph" if is_custom else "nccl"),
+                (False, "custom_eager" if is_custom else "nccl"),
+            )
+        }
+
+        def time(num_bytes: float, in_graph: bool) -> Kernel:
+            residual = residuals[in_graph]
+            ratio, mark = residual(num_bytes) if residual else (1.0, self._alone)
+            return Kernel(seconds_of(num_bytes, in_graph) * ratio, Side.COMM, mark)
+
+        return time
+
+    def _attention(
+        self, op: str, heads: int, kv_heads: int, kv_bytes: float
+    ) -> tuple[Any, _Gpu, Residual | None, Provenance] | None:
+        """Parameters of a KV dtype, or those of bfloat16 with its bytes; the residual of these heads."""
+        name = f"{op}/fp8" if kv_bytes == 1 and f"{op}/fp8" in self._fits else f"{op}/bfloat16"
+        if name not in self._fits:
+            return None
+        parameters_class, form, axes = _FORMS[op]
+        parameters, gpu = self._parameters(name, parameters_class), self._gpu("bfloat16")
+        if parameters.kv_bytes != kv_bytes:
+            return replace(parameters, kv_bytes=kv_bytes), gpu, None, Provenance.EXTRAPOLATED
+        if name not in self._points:
+            return parameters, gpu, None, self._alone
+        residual = self._residual(name, form, parameters, gpu, axes, float(_HEAD_DIM))
+        return parameters, gpu, residual.fixed(heads=heads, kv_heads=kv_heads), self._alone
+
+    def _parameters(self, name: str, parameters_class: Any) -> Any:
+        return parameters_from(parameters_class, self._fits[name].parameters)
+
+    def _gpu(self, dtype: str) -> _Gpu:
+        gpu = self._hardware.gpu
+        peak = gpu.peak_flops_per_s[dtype].value  # type: ignore[index]
+        return _Gpu(peak, gpu.hbm_bandwidth_bytes_per_s.value, int(gpu.num_sms.value))
+
+    def _residual(
+        self, name: str, form: Any, parameters: Any, gpu: _Gpu, axes: tuple[str, ...], *more: float
+    ) -> Residual:
+        if name not in self._residuals:
+            columns = self._points[name]
+            shape = [columns[axis] for axis in axes]
+            ratios = columns["seconds"] / form.seconds(parameters, *gpu, *shape, *more)
+            self._residuals[name] = Residual.from_points(axes, shape, ratios)
+        return self._residuals[name]
+
+    def _message_residual(
+        self, world_size: int, backend: str, seconds_of: Callable[[float, bool], float], in_graph: bool
+    ) -> Residual | None:
+        columns = self._points.get(f"all_reduce/{backend}")
+        if columns is None:
+            return None
+        own = columns["world_size"] == world_size
+        if not own.any():
+            return None
+        sizes, seconds = columns["num_bytes"][own], columns["seconds"][own]
+        form = np.array([seconds_of(size, in_graph) for size in sizes.tolist()])
+        return Residual.from_points(("num_bytes",), (sizes,), seconds / form)
+
+
+def parameters_from(parameters_class: Any, values: Mapping[str, Any]) -> Any:
+    """Build a form's parameters from plain data; a mapping inside may be parameters of their own."""
+    nested = {"large": RingParameters}
+    known = {each.name for each in fields(parameters_class)}
+    made = {
+        name: parameters_from(nested[name], value) if name in nested else value
+        for name, value in values.items()
+        if name in known
+    }
+    built = parameters_class(**made)
+    assert is_dataclass(built)
+    return built
+
+
+def _side(is_memory_bound: bool) -> Side:
+    return Side.MEMORY if is_memory_bound else Side.COMPUTE

@@ -1,0 +1,93 @@
+"""Calibrated kernels: ``calibration: NAME`` of a hardware profile → `CalibrationSpec`, and its measured points.
+
+NAME is a shipped calibration (``simkv/data/kernels/NAME.yaml``) or a ``.yaml`` file, looked up beside the
+profile. The points are read only for a run: `simkv plan` needs none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+
+from simkv.errors import ScenarioError, did_you_mean
+from simkv.load.document import read_document
+from simkv.load.faults import faults_of
+from simkv.load.shipped import shipped_dir
+from simkv.spec.calibration import CalibrationSpec
+from simkv.spec.hardware import HardwareSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_SUFFIXES = (".yaml", ".yml")
+_SHAPES = ("m", "n", "k", "batch", "chunk", "context", "heads", "kv_heads", "world_size", "num_bytes")
+
+
+def shipped_calibrations() -> list[str]:
+    """Return the names of the shipped calibrations, sorted."""
+    return sorted(path.stem for path in shipped_dir("kernels").glob("*.yaml"))
+
+
+def find_calibration(name: str, directory: Path, place: str = "calibration") -> CalibrationSpec:
+    """Return a shipped calibration by name, or the one in a file, relative to `directory`."""
+    if name.endswith(_SUFFIXES):
+        return read_calibration(directory / name)
+    known = shipped_calibrations()
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise ScenarioError(f"{place}: no {name!r}{hint}; known: {', '.join(known)}, or a .yaml file")
+    return read_calibration(shipped_dir("kernels") / f"{name}.yaml").replace(points=name)
+
+
+def read_calibration(path: Path) -> CalibrationSpec:
+    """Read a file that `simkv calibrate` wrote; raise ScenarioError with a line a fault."""
+    document = read_document(path)
+    try:
+        spec = CalibrationSpec.model_validate(document.value)
+    except ValidationError as error:
+        raise ScenarioError(faults_of(error, CalibrationSpec, (), document.where)) from None
+    return spec if spec.points is None else spec.replace(points=str(path.parent / spec.points))
+
+
+def calibration_text(calibration: CalibrationSpec, comment: str) -> str:
+    """Return a calibration as the text of its file."""
+    fields: dict[str, Any] = calibration.model_dump(exclude_defaults=True)
+    lines = "".join(f"# {line}\n" for line in comment.splitlines())
+    return lines + yaml.safe_dump(fields, sort_keys=False, width=110)
+
+
+def kernel_points(hardware: HardwareSpec) -> dict[str, dict[str, np.ndarray]]:
+    """Return the measured points of a profile by group: a column for each size, and ``seconds``.
+
+    Empty for a profile without a calibration of its own. Groups are named as in `simkv.calibrate`.
+    """
+    calibration = hardware.calibration
+    if calibration is None or calibration.points is None or calibration.is_transferred:
+        return {}
+    name = calibration.points
+    path = Path(name) if name.endswith(".parquet") else shipped_dir("kernels") / f"{name}.parquet"
+    return read_points(path)
+
+
+def read_points(path: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Read a reduced table of `simkv calibrate`, group by group."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}") from None
+    columns = {name: np.array(table[name].to_numpy(zero_copy_only=False)) for name in table.column_names}
+    op, nothing = columns["op"], np.full(len(columns["op"]), None)
+    dtype, kv_dtype, backend = (columns.get(name, nothing) for name in ("dtype", "kv_dtype", "backend"))
+    variant = np.where(op == "gemm", dtype, np.where(backend != None, backend, kv_dtype))  # noqa: E711
+    points: dict[str, dict[str, np.ndarray]] = {}
+    for kind, which in sorted({(str(a), str(b)) for a, b in zip(op, variant, strict=True)}):
+        own = (op == kind) & (variant == which)
+        sizes = {name: columns[name][own].astype(float) for name in (*_SHAPES, "seconds") if name in columns}
+        points[f"{kind}/{which}"] = {name: v for name, v in sizes.items() if not np.isnan(v).any()}
+    return points
