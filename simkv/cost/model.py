@@ -72,36 +72,35 @@ class CostModel:
             (stage * tp) // gpus_per_node != ((stage + 1) * tp) // gpus_per_node
             for stage in range(len(self.layers_per_stage) - 1)
         )
+        self._all_but_attention = lru_cache(maxsize=4096)(self._all_but_attention_uncached)
         self._linear_of_layer = lru_cache(maxsize=4096)(self._linear_of_layer_uncached)
         self._gemm_times = lru_cache(maxsize=None)(self._gemm_times_uncached)
         self._head = lru_cache(maxsize=4096)(self._head_uncached)
 
     def stage_times(self, shape: StepShape) -> tuple[StepTime, ...]:
         """Return the time of a batch on each pipeline stage; an empty batch costs nothing."""
-        last = len(self.layers_per_stage) - 1
         if shape.is_empty:
-            return (StepTime(),) * (last + 1)
-        layer = Tally()
+            return (StepTime(),) * len(self.layers_per_stage)
         in_graph = shape.graph_mode is not GraphMode.NONE
-        layer.add_tally(self._linear_of_layer(shape.num_padded_tokens, in_graph))
+        attention = []
         if shape.prefills:
-            layer.add(self._attention.prefill(shape.prefills))
+            attention.append(self._attention.prefill(shape.prefills))
         if shape.num_decodes:
-            layer.add(
+            attention.append(
                 self._attention.decode(shape.decode_kv_tokens, shape.max_decode_context, shape.num_decodes)
             )
+        gap = self._gap(shape.num_requests)
         times = []
         for stage, num_layers in enumerate(self.layers_per_stage):
             tally = Tally()
-            tally.add_tally(layer, num_layers)
-            if stage == 0:
-                tally.add(self._embedding(shape.num_padded_tokens))
-                tally.add(self._group.all_reduce(self._hidden_bytes(shape.num_padded_tokens), in_graph))
-            if stage == last:
-                tally.add_tally(self._head(shape.num_sampled))
+            tally.add_tally(
+                self._all_but_attention(stage, shape.num_padded_tokens, in_graph, shape.num_sampled)
+            )
+            for kernel in attention:
+                tally.add(kernel, num_layers)
             if not in_graph:
                 self._add_launches(tally, num_layers)
-            tally.add(self._gap(shape.num_requests))
+            tally.add(gap)
             times.append(tally.step_time())
         return tuple(times)
 
@@ -150,6 +149,19 @@ class CostModel:
 
     def _hidden_bytes(self, num_rows: int) -> float:
         return num_rows * self.model.hidden_size * self.model.dtype_bytes
+
+    def _all_but_attention_uncached(
+        self, stage: int, num_rows: int, in_graph: bool, num_sampled: int
+    ) -> Tally:
+        """A stage's kernels that depend on rows alone, not on contexts."""
+        tally = Tally()
+        tally.add_tally(self._linear_of_layer(num_rows, in_graph), self.layers_per_stage[stage])
+        if stage == 0:
+            tally.add(self._embedding(num_rows))
+            tally.add(self._group.all_reduce(self._hidden_bytes(num_rows), in_graph))
+        if stage == len(self.layers_per_stage) - 1:
+            tally.add_tally(self._head(num_sampled))
+        return tally
 
     def _linear_of_layer_uncached(self, num_rows: int, in_graph: bool) -> Tally:
         """All of one layer but attention, for `num_rows` rows."""
