@@ -83,17 +83,17 @@ def test_a_prompt_cut_into_chunks_never_takes_less_than_whole(hardware, num_toke
 def test_decode_grows_with_all_kv_and_with_the_longest_context(hardware, total, share, dt, dm):
     attention = attention_of(hardware)
     longest = max(1, round(total * share))
-    seconds = attention.decode(total, longest).seconds
+    seconds = attention.decode(total, longest, 1).seconds
     assert seconds >= total * 2 * 8 * 128 * 2 / hardware_of(hardware).gpu.hbm_bandwidth_bytes_per_s.value
-    assert attention.decode(total + dt, longest).seconds >= seconds
-    assert attention.decode(total + dm, longest + dm).seconds >= seconds
-    assert attention.decode(total, min(total, longest + dm)).seconds >= seconds
+    assert attention.decode(total + dt, longest, 1).seconds >= seconds
+    assert attention.decode(total + dm, longest + dm, 1).seconds >= seconds
+    assert attention.decode(total, min(total, longest + dm), 1).seconds >= seconds
 
 
 @every_profile
 def test_one_long_context_among_short_ones_is_not_many_equal_ones(hardware):
     """At equal KV in sum: the longest sequence alone cannot fill the GPU, where that was measured."""
     attention = attention_of(hardware, num_heads=8, num_kv_heads=1)
-    equal, uneven = (attention.decode(32 * 8_192, longest).seconds for longest in (8_192, 131_072))
+    equal, uneven = (attention.decode(32 * 8_192, longest, 32).seconds for longest in (8_192, 131_072))
     has_serial_term = hardware_of(hardware).kernels.decode_attention_per_token_s.value > 0
     assert uneven > equal if has_serial_term else uneven == equal
