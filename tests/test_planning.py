@@ -30,10 +30,12 @@ Out of memory from gpu_memory_utilization 0.98 on."""
 
 
 def with_remedy(scenario, remedy):
-    """The scenario after ``--set REMEDY``."""
-    path, _, value = remedy.partition("=")
-    section, field = path.split(".")
-    return scenario.replace(**{section: {field: yaml.safe_load(value)}})
+    """The scenario after ``--set REMEDY``, or after two of them."""
+    for change in remedy.split(" and "):
+        path, _, value = change.partition("=")
+        section, field = path.split(".")
+        scenario = scenario.replace(**{section: {field: yaml.safe_load(value)}})
+    return scenario
 
 
 def assert_remedies_help(scenario):

@@ -165,6 +165,41 @@ def test_what_cannot_be_checked_is_one_error(simkv):
     assert "wanted a scenario or --vllm" in simkv("--check", "startup.log")[2]
 
 
+@pytest.mark.parametrize(
+    ("hardware", "warnings"),
+    [
+        ("h100_sxm_x8", []),
+        (
+            "a100_sxm_40gb",
+            ["the log states 79.19 GiB of GPU memory, a100_sxm_40gb has 39.39 GiB: it ran on other hardware"],
+        ),
+    ],
+)
+def test_memory_that_is_not_the_hardwares_is_said(simkv, hardware, warnings):
+    use("v1_0.19")
+    _, out, _ = simkv("--check", "startup.log", "--hardware", hardware)
+    assert [line for line in out.splitlines() if "Warning: the log" in line] == [
+        f"Warning: {w}." for w in warnings
+    ]
+    _, out, _ = simkv("--check", "startup.log", "--hardware", hardware, "--json")
+    assert json.loads(out)["check"]["warnings"] == warnings
+
+
+@pytest.mark.parametrize(
+    "named", ["device_name=NVIDIA_A100-SXM4-80GB.json", "GPU 0: NVIDIA A100-SXM4-80GB (UUID: x)"]
+)
+def test_a_gpu_that_is_not_the_hardwares_is_said(simkv, named):
+    use("v1_0.19")
+    with Path("startup.log").open("a", encoding="utf-8") as file:
+        file.write(f"WARNING {named}\n")
+    _, out, _ = simkv("--check", "startup.log", "--hardware", "h100_sxm")
+    assert (
+        "Warning: the log names the GPU NVIDIA A100-SXM4-80GB, the scenario has h100_sxm: the comparison is "
+        "between two GPUs."
+    ) in out
+    assert "Warning" not in simkv("--check", "startup.log", "--hardware", "a100_sxm")[1]
+
+
 # --plot
 
 

@@ -102,9 +102,14 @@ def _grouped(kinds: tuple[str, ...], partition: tuple[int, ...]) -> tuple[tuple[
 
 
 def token_bytes(scenario: Scenario) -> float:
-    """Bytes that one token takes in one attention layer of a rank."""
-    tp = scenario.parallel.tensor_parallel_size
-    return scenario.model.kv_elements_per_token_per_layer(tp) * scenario.resolved_engine.kv_cache_dtype_bytes
+    """Bytes that one token takes in one attention layer of a rank that holds it.
+
+    The ranks among which tokens are dealt out hold the same KV heads: those of tp / dcp ranks.
+    """
+    parallel = scenario.parallel
+    num_shares = max(1, parallel.tensor_parallel_size // parallel.decode_context_parallel_size)
+    elements = scenario.model.kv_elements_per_token_per_layer(num_shares)
+    return elements * scenario.resolved_engine.kv_cache_dtype_bytes
 
 
 def linear_state_bytes(model: ModelSpec, tensor_parallel_size: int, num_speculative_tokens: int = 0) -> float:

@@ -5,6 +5,8 @@ Figures are those of public vLLM start-up logs, most of them on H100s; fit error
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from simkv.kv.weights import VOCABULARY_PADDING
 from simkv.spec.engine import FIRST_V1
 from simkv.spec.scenario import Scenario
@@ -80,6 +82,7 @@ def _largest_graph(scenario: Scenario) -> int:
     return min(2 * engine.max_num_seqs, limit, engine.max_num_batched_tokens)
 
 
+@lru_cache(maxsize=64)
 def num_graph_sizes(largest: int) -> int:
     """Sizes that vLLM captures up to `largest`: 1, 2, 4, every 8 below 256, every 16 from there.
 

@@ -38,6 +38,7 @@ class StartupLog:
     figures    what was measured, by name and pipeline stage; logs of one rank have stage 0
     outcome    ``started``, ``refused``, ``oom``, or None if the log ends before it is known
     error      the line that tells why it did not start
+    gpu        the GPU's name, which vLLM prints where it looks for a tuned kernel; empty if it does not
     """
 
     path: str
@@ -45,6 +46,7 @@ class StartupLog:
     figures: dict[str, dict[int, Stated]] = field(default_factory=dict)
     outcome: str | None = None
     error: str = ""
+    gpu: str = ""
 
     def figure(self, name: str, stage: int = 0) -> float | None:
         """A figure of a stage, None where the log does not show it."""
@@ -83,6 +85,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
             rf"Free memory on device (?:\S+ )?\({_NUMBER}/{_NUMBER} GiB\) on startup",
             "- total",
         ),
+        (rf"GPU [0-9]+ has a total capacity of {_GIB}", "total"),
         (rf"Desired GPU memory utilization is \({_NUMBER}, ", "engine.gpu_memory_utilization"),
         (rf"less than desired GPU memory utilization \({_NUMBER}, ", "engine.gpu_memory_utilization"),
         (
@@ -143,8 +146,9 @@ _OPTIONS = {
 _SIGNS = (
     "memory", " took ", "blocks:", "kv cache size", "maximum concurrency", "max_num_batched_tokens", "version",
     "max seq len", "maximum model length", "maximum number of tokens", "args", "config", "engine (",
-    "startup complete", "starting vllm",
+    "startup complete", "starting vllm", "device_name=", "gpu 0:",
 )  # fmt: skip
+_GPU = re.compile(r"device_name=((?:NVIDIA|AMD|Tesla)[\w-]+)|\bGPU 0: (NVIDIA [^(|,]+)")
 _RANK = re.compile(r"\brank[= ]([0-9]+)")
 _STAGE = re.compile(r"\bWorker[^ )]*?PP_?([0-9]+)")
 
@@ -181,6 +185,8 @@ def parse_startup_log(text: str, source: str = "log") -> StartupLog:
         for name, value in _values(line):
             _note(name, Stated(value, number), line, log, ranks)
         _judge(line, log)
+        if not log.gpu and (match := _GPU.search(line)):
+            log.gpu = (match[1] or match[2]).replace("_", " ").strip()
     tp = log.settings.get(("parallel", "tensor_parallel_size"), Stated(1, 0)).value
     for name, rank, stated in ranks:
         log.figures.setdefault(name, {}).setdefault(rank // tp, stated)

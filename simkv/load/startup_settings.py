@@ -15,6 +15,7 @@ from simkv.load.vllm_cli import Commands
 from simkv.spec.scenario import Scenario
 from simkv.units import GIB
 
+GPU_MEMORY: FieldPath = ("hardware", "gpu", "memory_bytes")
 _PLAIN = (1, False)  # sizes of 1 and switches that are off are not worth a word
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from simkv.errors import InfeasibleError, InputError, ScenarioError
 from simkv.kv.budget import MemoryLedger, Outcome, memory_ledger
 from simkv.planning.binding import binding_reason, oom_from_utilization
+from simkv.planning.changes import CONTEXT
 from simkv.planning.refusal import refusal_of
 from simkv.planning.remedies import remedies_of
 from simkv.planning.suggestion import LengthSuggestion, suggest_max_model_len
 from simkv.planning.table import format_ledger, format_suggestion
-from simkv.spec.checks import layout, scenario_faults, scenario_warnings
+from simkv.spec.checks import Fault, layout, scenario_faults, scenario_warnings, simulation_faults
 from simkv.spec.scenario import Scenario
 
 
@@ -44,9 +46,10 @@ class Plan:
         return self.ledger.outcome
 
     def require(self) -> None:
-        """Raise InfeasibleError if the configuration would not start."""
+        """Raise InfeasibleError if the configuration would not start; for a run, which cannot have all remedies."""
         if self.refusal is not None:
-            raise InfeasibleError(self.refusal, self.remedies)
+            is_simulated = [CONTEXT.name not in remedy for remedy in self.remedies]
+            raise InfeasibleError(self.refusal, tuple(compress(self.remedies, is_simulated)))
 
     @cached_property
     def suggestion(self) -> LengthSuggestion | None:
@@ -130,7 +133,7 @@ class Plan:
             for remedy in self.remedies:
                 yield f"  try {remedy}"
             if not self.remedies:
-                yield "  no single change of length, layout, KV dtype or utilization helps"
+                yield "  no change of length, batch, layout, KV dtype or utilization helps, nor a pair of them"
         if self.suggestion is not None:
             yield format_suggestion(self.suggestion, self.ledger)
         for warning in self.warnings:
@@ -139,9 +142,17 @@ class Plan:
 
 def require_lawful(scenario: Scenario) -> None:
     """Raise ScenarioError with every rule between its parts that a scenario breaks."""
-    faults = [f"{'.'.join(path)}: {text}" for path, text in scenario_faults(scenario)]
+    _raise_any(scenario_faults(scenario))
+
+
+def require_simulated(scenario: Scenario) -> None:
+    """Raise ScenarioError for what a plan answers and a run does not simulate: context parallelism."""
+    _raise_any(simulation_faults(scenario))
+
+
+def _raise_any(faults: list[Fault]) -> None:
     if faults:
-        raise ScenarioError(faults)
+        raise ScenarioError([f"{'.'.join(path)}: {text}" for path, text in faults])
 
 
 def plan(scenario: Scenario, base_dir: Path | None = None) -> Plan:
@@ -152,6 +163,6 @@ def plan(scenario: Scenario, base_dir: Path | None = None) -> Plan:
     """
     require_lawful(scenario)
     ledger = memory_ledger(scenario)
-    refusal = refusal_of(ledger)
+    refusal = refusal_of(scenario, ledger)
     remedies = () if refusal is None else tuple(remedies_of(scenario, ledger))
     return Plan(scenario, ledger, refusal, remedies, tuple(scenario_warnings(scenario)), base_dir)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from simkv.kv.budget import MemoryLedger, RankLedger
+from simkv.load.startup_gpus import profile_of_gpu
 from simkv.load.startup_log import StartupLog
 from simkv.planning.answer import Plan
 from simkv.planning.refusal import is_pipeline_quirk
+from simkv.spec.hardware import HardwareSpec
 from simkv.units import GIB
+
+_SAME_MEMORY = 0.02  # cards of a kind differ by 0.4 %: 79.11 to 79.25 GiB of H100s, 23.5 to 23.6 of 4090s
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,20 @@ def format_check(terms: list[Term], log: StartupLog) -> Iterator[str]:
         yield f"{name:<32}{cells[0]:>12}{cells[1]:>12}{cells[2]:>14}".rstrip()
     if log.error:
         yield f"The log says: {log.error}"
+
+
+def hardware_warnings(log: StartupLog, hardware: HardwareSpec) -> Iterator[str]:
+    """Yield where a log's GPU is not the one that was asked about; `hardware` has what its profile says."""
+    asked = re.sub("_[0-9]*x[0-9]+$", "", hardware.name)
+    profile = profile_of_gpu(log.gpu) or log.gpu
+    if log.gpu and log.gpu != hardware.gpu.name and profile != asked:
+        yield f"the log names the GPU {log.gpu}, the scenario has {asked}: the comparison is between two GPUs"
+    total, memory_bytes = log.figure("total"), hardware.gpu.memory_bytes.value
+    if total is not None and abs(total * GIB - memory_bytes) > _SAME_MEMORY * memory_bytes:
+        yield (
+            f"the log states {total:.2f} GiB of GPU memory, {asked} has {memory_bytes / GIB:.2f} GiB: "
+            "it ran on other hardware"
+        )
 
 
 def _cell(value: float | str, unit: str) -> str:

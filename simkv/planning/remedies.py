@@ -1,94 +1,123 @@
-"""Single changes that let a server start: the mildest value of each, found by asking the ledger."""
+"""What lets a server start, found by asking the ledger: single changes, else the smallest pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from itertools import islice
 
 from simkv.kv.budget import MemoryLedger, memory_ledger
-from simkv.planning.refusal import is_pipeline_quirk
-from simkv.spec.checks import scenario_faults
-from simkv.spec.engine import FIRST_V1
+from simkv.planning.changes import (
+    ANY_BATCH,
+    BATCH,
+    BLOCKS,
+    BYTES,
+    CONTEXT,
+    EAGER,
+    KV_DTYPE,
+    LENGTH,
+    MOST_UTILIZATION,
+    PIPELINE,
+    SEQUENCES,
+    TENSOR,
+    UTILIZATION,
+    Change,
+    Field,
+    first_that_starts,
+    sets_utilization,
+    starts,
+)
+from simkv.planning.refusal import WORTH_SAYING, is_pipeline_quirk, peak_share
+from simkv.spec.checks import rule_faults
 from simkv.spec.scenario import Scenario
 
 _CHECK_MENDED_IN = "0.16.0"  # see `simkv.kv.ledger.PIPELINE_CHECK_IS_WRONG`
-_MOST_RANKS = 64
-_LONGEST_WHOLE_PROMPT = 32_768  # V0 batches a whole prompt up to here: `simkv.spec.engine`
-_HUNDREDTHS = range(1, 101)
+_MOST_PAIRS = 2
 
 
 def remedies_of(scenario: Scenario, ledger: MemoryLedger) -> Iterator[str]:
-    """Yield changes as ``--set`` takes them; with each of them alone the ledger says that vLLM starts."""
-    for section, field, values in _candidates(scenario, ledger):
-        for value in values:
-            if _starts(scenario, section, field, value):
-                yield f"{section}.{field}={value}"
-                break
+    """Yield changes as ``--set`` takes them, two joined by " and "; with each of them alone vLLM starts.
+
+    Two at once are tried where nothing but a shorter max_model_len helps alone: it gives up what was asked.
+    """
+    found = [
+        change
+        for field in _fields(scenario, ledger)
+        if (change := first_that_starts(scenario, field)) is not None
+    ]
+    yield from map(str, found)
+    if all(change.field == LENGTH.name for change in found):
+        pairs = _pairs(scenario, ledger, may_shorten=not found)
+        yield from (f"{first} and {second}" for first, second in islice(pairs, _MOST_PAIRS))
 
 
-def _starts(scenario: Scenario, section: str, field: str, value: Any) -> bool:
-    variant = scenario.replace(**{section: {field: value}})
-    return not scenario_faults(variant) and memory_ledger(variant).fits
-
-
-def _candidates(scenario: Scenario, ledger: MemoryLedger) -> Iterator[tuple[str, str, Iterable[Any]]]:
-    """Fields, each with its values from the mildest on."""
-    parallel, engine = scenario.parallel, scenario.resolved_engine
+def _fields(scenario: Scenario, ledger: MemoryLedger) -> Iterator[Field]:
+    """Fields for single changes."""
+    share = peak_share(ledger)
     if is_pipeline_quirk(ledger):
-        yield "engine", "vllm_version", (_CHECK_MENDED_IN,)
+        yield Field("engine", "vllm_version", lambda _: (_CHECK_MENDED_IN,))
+    if share > 1:
+        yield from (BATCH, SEQUENCES)
     if ledger.outcome == "refused":
-        yield "engine", "max_model_len", _longest(scenario)
-    if is_pipeline_quirk(ledger) and engine.kv_cache_memory_bytes is not None:
+        yield LENGTH
+    if is_pipeline_quirk(ledger) and scenario.engine.kv_cache_memory_bytes is not None:
         pass  # more would help where it need not
     elif ledger.is_overridden:
-        yield "engine", "num_gpu_blocks_override", _sizes(ledger)
-    elif engine.kv_cache_memory_bytes is not None:
-        widest = max(rank.kv_block_bytes for rank in ledger.ranks)
-        yield "engine", "kv_cache_memory_bytes", (size * widest for size in _sizes(ledger))
+        yield BLOCKS
+    elif scenario.engine.kv_cache_memory_bytes is not None:
+        yield BYTES
     else:
-        now = engine.gpu_memory_utilization
-        more = [percent / 100 for percent in _HUNDREDTHS if percent / 100 > now]
-        less = [percent / 100 for percent in reversed(_HUNDREDTHS) if percent / 100 < now]
-        yield "engine", "gpu_memory_utilization", less if ledger.outcome == "oom" else more
-    if ledger.outcome == "oom" and not engine.enforce_eager:
-        yield "engine", "enforce_eager", (True,)
-    tp, pp = parallel.tensor_parallel_size, parallel.pipeline_parallel_size
-    yield "parallel", "tensor_parallel_size", range(tp + 1, _MOST_RANKS + 1)
-    if parallel.pipeline_layer_partition is None:
-        yield "parallel", "pipeline_parallel_size", range(pp + 1, _MOST_RANKS + 1)
-    yield "parallel", "decode_context_parallel_size", _context_parallel_sizes(scenario)
-    if engine.kv_cache_dtype_bytes > 1:
-        yield "engine", "kv_cache_dtype", ("fp8",)
+        yield UTILIZATION
+    if WORTH_SAYING <= share <= 1:
+        yield from (BATCH, SEQUENCES)
+    if ledger.outcome == "oom":
+        yield EAGER
+    yield from (TENSOR, PIPELINE, CONTEXT, KV_DTYPE)
 
 
-def _longest(scenario: Scenario) -> Iterator[int]:
-    """The longest max_model_len, down to a block, with which the server starts."""
-    engine = scenario.resolved_engine
-    spans = [(engine.block_size, engine.max_model_len - 1)]
-    if engine.version < FIRST_V1 and spans[0][1] > _LONGEST_WHOLE_PROMPT:
-        spans = [(_LONGEST_WHOLE_PROMPT + 1, spans[0][1]), (spans[0][0], _LONGEST_WHOLE_PROMPT)]
-    for shortest, longest in spans:
-        low, high = shortest, longest
-        if low > high or not _starts(scenario, "engine", "max_model_len", low):
+def _pairs(scenario: Scenario, ledger: MemoryLedger, *, may_shorten: bool) -> Iterator[tuple[Change, Change]]:
+    """Yield pairs that let the server start: without more GPUs, then of fewest, then with a shorter length."""
+    has_large_batch, has_utilization = peak_share(ledger) >= WORTH_SAYING, sets_utilization(scenario, ledger)
+    seconds = [KV_DTYPE]
+    if has_large_batch:
+        seconds.append(BATCH)
+    if has_utilization:
+        seconds.append(UTILIZATION)
+    if ledger.loads_weights:
+        for i, second in enumerate(seconds[1:], start=1):
+            for first in seconds[:i]:
+                yield from _first_pair(scenario, ANY_BATCH if first is BATCH else first, second)
+    yield from _smallest_layout(scenario)
+    for layout in (TENSOR, PIPELINE):
+        for second in (*seconds, CONTEXT):
+            yield from _first_pair(scenario, layout, second)
+    if may_shorten:
+        firsts = ([ANY_BATCH] if has_large_batch else []) + ([MOST_UTILIZATION] if has_utilization else [])
+        for first in (*firsts, TENSOR, PIPELINE):
+            yield from _first_pair(scenario, first, LENGTH)
+
+
+def _first_pair(scenario: Scenario, first: Field, second: Field) -> Iterator[tuple[Change, Change]]:
+    """Yield the mildest change of `first` that a change of `second` completes, if any."""
+    for change in first.changes(scenario):
+        variant = change.of(scenario)
+        if rule_faults(variant) or not memory_ledger(variant).loads_weights:
             continue
-        while low < high:
-            middle = (low + high + 1) // 2
-            is_good = _starts(scenario, "engine", "max_model_len", middle)
-            low, high = (middle, high) if is_good else (low, middle - 1)
-        yield low
+        other = first_that_starts(variant, second)
+        if other is not None:
+            yield change, other
+            return
 
 
-def _sizes(ledger: MemoryLedger) -> tuple[int, ...]:
-    """Blocks of a cache of given size: the fewest that hold a request, the most that the GPUs hold."""
-    null_blocks = ledger.num_gpu_blocks - ledger.num_usable_blocks
-    room = min((rank.total_bytes - ledger.used_bytes(rank)) // rank.kv_block_bytes for rank in ledger.ranks)
-    most, fewest = ledger.num_gpu_blocks + room, ledger.blocks_per_request + max(1, null_blocks)
-    return tuple(size for size in ((most, fewest) if ledger.outcome == "oom" else (fewest, most)) if size > 0)
-
-
-def _context_parallel_sizes(scenario: Scenario) -> Iterator[int]:
-    """Sizes of decode context parallelism that vLLM takes: of the tensor-parallel ranks that copy KV heads."""
-    tp, now = scenario.parallel.tensor_parallel_size, scenario.parallel.decode_context_parallel_size
-    kv_heads = 1 if scenario.model.is_mla else scenario.model.num_key_value_heads
-    most = tp if scenario.model.is_mla else tp // kv_heads
-    return (size for size in range(now + 1, most + 1) if tp % size == 0)
+def _smallest_layout(scenario: Scenario) -> Iterator[tuple[Change, Change]]:
+    """Yield the tensor and pipeline sizes, both larger, that start on the fewest GPUs, with the fewest stages."""
+    layouts = []
+    for tensor in TENSOR.changes(scenario):
+        wider = tensor.of(scenario)
+        if rule_faults(wider):
+            continue
+        layouts += [(tensor.value * deeper.value, deeper, tensor) for deeper in PIPELINE.changes(wider)]
+    layouts.sort(key=lambda each: (each[0], each[1].value))
+    for _, deeper, tensor in layouts:
+        if starts(deeper.of(tensor.of(scenario))):
+            yield tensor, deeper
+            return

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simkv.spec.base import Spec
+from simkv.spec.context import SIZE, context_parallel_faults, context_parallel_warnings, one_of
 from simkv.spec.hardware import Quantity
 from simkv.spec.scenario import Scenario
 
@@ -34,36 +35,53 @@ _RANGES: tuple[tuple[str, float, float, str], ...] = (  # ending of the name, le
 
 def scenario_faults(scenario: Scenario) -> list[Fault]:
     """Return every rule that the scenario breaks, as vLLM would refuse it at start-up."""
-    slips = list(_slips(scenario))
-    if slips:  # the rules below would compute with them
-        return slips
+    # the rules would compute with slips
+    return list(_slips(scenario)) or rule_faults(scenario)
+
+
+def rule_faults(scenario: Scenario) -> list[Fault]:
+    """Return the rules that a scenario without slips of the keyboard breaks: a tenth of the work."""
     return [
         *_tensor_parallel(scenario),
         *_pipeline(scenario),
         *_gpus(scenario),
         *_engine(scenario),
-        *_later(scenario),
+        *context_parallel_faults(scenario),
     ]
 
 
+def simulation_faults(scenario: Scenario) -> list[Fault]:
+    """Return what a lawful scenario may say and `simkv plan` answers, and a run does not simulate."""
+    size = scenario.parallel.decode_context_parallel_size
+    if size == 1:
+        return []
+    text = f"the step time of context parallelism is not simulated yet; wanted 1, got {size}"
+    return [(SIZE, f"{text} ('simkv plan' answers for its memory)")]
+
+
 def scenario_warnings(scenario: Scenario) -> list[str]:
-    """Return what is allowed but probably not meant."""
+    """Return what is allowed but probably not meant, or only by rules that are not vLLM's."""
+    warnings = list(context_parallel_warnings(scenario))
     num_gpus, used = scenario.hardware.num_gpus, scenario.parallel.num_gpus
     if num_gpus is not None and used < num_gpus:
         idle = num_gpus - used
-        return [f"{idle} of {num_gpus} GPUs idle: the layout {layout(scenario)} uses {used}"]
-    return []
+        warnings.append(f"{idle} of {num_gpus} GPUs idle: the layout {layout(scenario)} uses {used}")
+    return warnings
 
 
 def layout(scenario: Scenario) -> str:
     """Return the layout in the field's shorthand.
 
-    TP4×PP2, and ×DP2 if there are replicas.
+    TP4×PP2, with ×DCP2 for decode context parallelism within TP, and ×DP2 if there are replicas.
     """
     parallel = scenario.parallel
     parts = [f"TP{parallel.tensor_parallel_size}"]
     if parallel.pipeline_parallel_size > 1:
         parts.append(f"PP{parallel.pipeline_parallel_size}")
+    if parallel.decode_context_parallel_size > 1:
+        parts.append(f"DCP{parallel.decode_context_parallel_size}")
+    if parallel.prefill_context_parallel_size > 1:
+        parts.append(f"PCP{parallel.prefill_context_parallel_size}")
     if parallel.data_parallel_size > 1:
         parts.append(f"DP{parallel.data_parallel_size}")
     return "×".join(parts)
@@ -104,7 +122,7 @@ def _tensor_parallel(scenario: Scenario) -> Iterator[Fault]:
     if not fits(tp):
         sizes = [size for size in range(1, min(heads, 64) + 1) if fits(size)]
         what = f"{heads} attention heads" if heads % tp else f"{kv_heads} KV heads"
-        yield path, f"{tp} does not divide {what}; use {_one_of(sizes)}"
+        yield path, f"{tp} does not divide {what}; use {one_of(sizes)}"
 
 
 def _pipeline(scenario: Scenario) -> Iterator[Fault]:
@@ -171,16 +189,3 @@ def _engine(scenario: Scenario) -> Iterator[Fault]:
             f"{engine.max_num_batched_tokens} is below max_num_seqs {engine.max_num_seqs}; "
             "raise it or lower max_num_seqs",
         )
-
-
-def _later(scenario: Scenario) -> Iterator[Fault]:
-    """What a scenario may say and this version of simkv does not simulate."""
-    for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
-        size = getattr(scenario.parallel, name)
-        if size > 1:
-            yield ("parallel", name), f"context parallelism is not simulated yet; wanted 1, got {size}"
-
-
-def _one_of(sizes: list[int]) -> str:
-    head, last = sizes[:-1], sizes[-1]
-    return f"{', '.join(map(str, head))} or {last}" if head else str(last)

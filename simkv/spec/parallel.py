@@ -11,6 +11,7 @@ class ParallelSpec(Spec):
     """The layout, spelt as vLLM spells its flags.
 
     pipeline_layer_partition  layers per stage (``VLLM_PP_LAYER_PARTITION``); None = the version's rule
+    decode_context_parallel_size  ranks of a tensor-parallel group that deal a request's tokens out
     data_parallel_router      who serves a request: ``least_loaded`` (vLLM's own balancer), ``round_robin`` or
                               ``prefix_affinity``
     rules                     ``vllm`` refuses what that version refuses; ``generic`` what mathematics refuses

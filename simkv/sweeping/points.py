@@ -14,6 +14,7 @@ from simkv import __version__
 from simkv.errors import ScenarioError
 from simkv.load.document import Document, read_document
 from simkv.load.scenario import find_scenario, load_scenario, parse_scenario
+from simkv.planning import require_simulated
 from simkv.run import resolved_mapping
 from simkv.spec.scenario import Scenario
 from simkv.sweeping.grid import Grid, combinations
@@ -74,6 +75,7 @@ def make_points(source: Source, grid: Grid, asked: Any) -> list[Point]:
     for settings in combinations(grid):
         try:
             scenario = source.build([_override(*setting) for setting in settings.items()])
+            require_simulated(scenario)
         except ScenarioError as error:
             faults |= dict.fromkeys(error.faults)
             points.append(Point(settings, None, "; ".join(_without_place(error.faults)), None))

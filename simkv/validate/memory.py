@@ -1,7 +1,8 @@
 """``simkv validate memory``: predict real start-ups from their configuration alone and compare.
 
 Metrics: what a log prints. Errors are relative, ``(predicted − logged) / logged``; that of an outcome is 0 or 1.
-`max_concurrency_given_blocks` takes the blocks from the log and so tests the arithmetic alone.
+`max_concurrency` takes the blocks from the log and so tests the arithmetic alone, on every row that shows both;
+`max_concurrency_end_to_end` comes from the configuration, as all others do.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from simkv.kv.budget import MemoryLedger, memory_ledger
 from simkv.load.hardware import find_hardware
 from simkv.spec.scenario import Scenario
 from simkv.units import GIB
+from simkv.validate.startup_concurrency import concurrency_of_logged
 from simkv.validate.startup_groups import groups_of
 from simkv.validate.startup_rows import (
     StartupRow,
@@ -34,7 +36,7 @@ Value = float | str | None
 OUTCOME = "outcome"
 METRICS = (
     "weights_gib_per_gpu", "activation_peak_gib", "non_torch_gib", "kv_gib_per_gpu", "kv_tokens",
-    "max_concurrency", "max_concurrency_given_blocks", OUTCOME,
+    "max_concurrency", "max_concurrency_end_to_end", OUTCOME,
 )  # fmt: skip
 _ABSOLUTE = ("activation_peak_gib", "non_torch_gib")  # small and rounded to 0.01 GiB: errors in GiB
 # What stands in where a row says too little: weights need neither the GPU nor, but for two layouts, a version.
@@ -44,7 +46,7 @@ _ANY_VERSION, _ANY_GPU = "0.19.0", "h100_sxm"
 _ERAS = ("0.7.3", "0.11.0", "0.17.0", "0.19.0", "0.32.0")
 _SHORT_TOKENS = 2_048
 _NO_VERSION = "the version is not stated"
-_NEED_NO_GPU = ("weights_gib_per_gpu", "max_concurrency_given_blocks")
+_NEED_NO_GPU = ("weights_gib_per_gpu", "max_concurrency")
 _OTHER_PROCESS = ("free memory below", "second instance", "another job")
 
 
@@ -52,8 +54,8 @@ _OTHER_PROCESS = ("free memory below", "second instance", "another job")
 class RowResult:
     """A row's prediction beside its log.
 
-    skipped   why the row was not predicted as a whole; figures that need neither the GPU nor the version
-              may stand all the same
+    skipped   why the row was not predicted as a whole; figures that need neither the GPU nor the version, and
+              the concurrency of the logged blocks, which needs no model either, may stand all the same
     left_out  the metrics that were not predicted, each with its reason
     """
 
@@ -102,33 +104,30 @@ def compare_startups(path: Path) -> tuple[list[RowResult], list[GroupResult]]:
 
 def compare_row(row: StartupRow) -> RowResult:
     """Predict one start-up from its configuration and compare it with what was logged."""
-    result = RowResult(row.id)
-    try:
-        model = model_of(row)
-    except ScenarioError as error:
-        result.skipped = error.faults[0].partition(" (give a path")[0]
-        return result
     version, (hardware, why) = version_of(row), gpu_of(row)
+    try:
+        scenario = scenario_of(
+            row, model_of(row), version or _ANY_VERSION, hardware or find_hardware(_ANY_GPU)
+        )
+    except ScenarioError as error:
+        return _without_ledger(row, error.faults[0].partition(" (give a path")[0])
+    except ValidationError as error:
+        return _without_ledger(
+            row, "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
+        )
     if any(phrase in row.text("error_kind") + row.text("notes") for phrase in _OTHER_PROCESS):
         why = why or "another process held the GPU"
     if version is None:
         why = why or _NO_VERSION
-    try:
-        scenario = scenario_of(row, model, version or _ANY_VERSION, hardware or find_hardware(_ANY_GPU))
-    except ValidationError as error:
-        result.skipped = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
-        return result
     ledger = memory_ledger(scenario)
-    result.groups = groups_of(row, scenario)
-    result.logged = _logged(row, scenario, ledger)
-    result.predicted = dict.fromkeys(METRICS)
-    result.predicted |= _predicted(ledger)
-    result.predicted["max_concurrency_given_blocks"] = _concurrency_of_logged(row, ledger)
-    if version is None and ledger.concurrency_of(10**6) != 10**6 * ledger.block_size / ledger.max_model_len:
-        result.predicted["max_concurrency_given_blocks"] = None  # V0 and V1 differ
+    concurrency, unknown = concurrency_of_logged(row, ledger)
+    result = RowResult(row.id, groups_of(row, scenario), _predicted(ledger), _logged(row, ledger))
+    result.predicted["max_concurrency"] = concurrency
+    if concurrency is None:
+        result.left_out["max_concurrency"] = unknown
     if why:
         result.skipped = why
-        result.left_out = {metric: why for metric in METRICS if metric not in _NEED_NO_GPU}
+        result.left_out |= {metric: why for metric in METRICS if metric not in _NEED_NO_GPU}
         result.predicted |= dict.fromkeys(result.left_out)
     if version is None and hardware is not None and why == _NO_VERSION:
         outcomes = {memory_ledger(variant).outcome for variant in _variants(scenario, row)}
@@ -136,6 +135,22 @@ def compare_row(row: StartupRow) -> RowResult:
             result.predicted[OUTCOME] = outcomes.pop()
             del result.left_out[OUTCOME]
     result.error = {metric: _error(metric, result) for metric in METRICS}
+    return result
+
+
+def _without_ledger(row: StartupRow, why: str) -> RowResult:
+    """A row of whose model too little is known: the logged concurrency may follow from the logged blocks."""
+    result = RowResult(row.id, left_out=dict.fromkeys(METRICS, why), skipped=why)
+    logged, (concurrency, unknown) = row.number("max_concurrency"), concurrency_of_logged(row, None)
+    if logged is None:
+        return result
+    if concurrency is None:
+        result.left_out["max_concurrency"] = unknown
+    else:
+        del result.left_out["max_concurrency"]
+    result.groups = ("hybrids",) if "hybrid" in row.text("params_note") else ()
+    result.predicted, result.logged = {"max_concurrency": concurrency}, {"max_concurrency": logged}
+    result.error = {"max_concurrency": _error("max_concurrency", result)}
     return result
 
 
@@ -156,47 +171,22 @@ def _predicted(ledger: MemoryLedger) -> dict[str, Value]:
         "non_torch_gib": first.non_torch_bytes / GIB,
         "kv_gib_per_gpu": first.kv_bytes / GIB,
         "kv_tokens": float(ledger.kv_tokens),
-        "max_concurrency": ledger.max_concurrency,
+        "max_concurrency_end_to_end": ledger.max_concurrency,
         OUTCOME: ledger.outcome,
     }
 
 
-def _logged(row: StartupRow, scenario: Scenario, ledger: MemoryLedger) -> dict[str, Value]:
+def _logged(row: StartupRow, ledger: MemoryLedger) -> dict[str, Value]:
+    concurrency = row.number("max_concurrency")
     logged: dict[str, Value] = {
         metric: row.number(metric)
         for metric in METRICS
-        if metric not in (OUTCOME, "max_concurrency_given_blocks")
+        if metric not in (OUTCOME, "max_concurrency_end_to_end")
     }
     blocks = row.whole("num_gpu_blocks")
     if logged["kv_tokens"] is None and blocks is not None:
         logged["kv_tokens"] = float(ledger.tokens_of(blocks))
-    logged["max_concurrency_given_blocks"] = logged["max_concurrency"]
-    logged[OUTCOME] = row.text(OUTCOME) or None
-    return logged
-
-
-def _concurrency_of_logged(row: StartupRow, ledger: MemoryLedger) -> float | None:
-    """The concurrency that follows from the logged blocks, or from the tokens where those are not logged.
-
-    Tokens of a model with groups say the blocks only up to the groups' number: the candidate nearest to the
-    log is taken. A table whose collector divided printed tokens by 16 has the tokens of one group as blocks.
-    """
-    logged, tokens, blocks = (
-        row.number("max_concurrency"),
-        row.whole("kv_tokens"),
-        row.whole("num_gpu_blocks"),
-    )
-    num_groups, block_size = len(ledger.groups.kinds), ledger.block_size
-    if logged is None:
-        return None
-    if blocks is not None and (num_groups == 1 or tokens is None or blocks != tokens // block_size):
-        return ledger.concurrency_of(blocks)
-    if tokens is None:
-        return None
-    candidates = [tokens // block_size * num_groups + i for i in range(num_groups)]
-    if ledger.tokens_of(candidates[0]) != tokens:  # printed as int(concurrency × max_model_len)
-        candidates = [ceil(tokens / ledger.max_model_len * ledger.blocks_per_request)]
-    return min(map(ledger.concurrency_of, candidates), key=lambda value: abs(value - logged))
+    return logged | {"max_concurrency_end_to_end": concurrency, OUTCOME: row.text(OUTCOME) or None}
 
 
 def _error(metric: str, result: RowResult) -> float | None:
@@ -205,11 +195,13 @@ def _error(metric: str, result: RowResult) -> float | None:
         return None
     if isinstance(predicted, str) or isinstance(logged, str):
         return float(predicted != logged)
-    if metric == "max_concurrency_given_blocks":  # logs round to two digits
+    if metric == "max_concurrency":  # logs round to two digits
         predicted = round(predicted, 2)
     if metric in _ABSOLUTE:
         return predicted - logged
-    return (predicted - logged) / abs(logged) if logged else None
+    if logged == 0:  # no share of nothing, but right if nothing was predicted
+        return 0.0 if predicted == 0 else None
+    return (predicted - logged) / abs(logged)
 
 
 def group_results(results: Iterable[RowResult]) -> Iterator[GroupResult]:
@@ -240,7 +232,7 @@ def format_startups(results: Iterable[RowResult], groups: Iterable[GroupResult])
         if result.skipped:
             left_out.setdefault(result.skipped, []).append(result.id)
         if result.predicted:
-            cells = (_cell(result.predicted[key], result.logged[key]) for key, _ in _COLUMNS)
+            cells = (_cell(result.predicted.get(key), result.logged.get(key)) for key, _ in _COLUMNS)
             yield f"{result.id:<8}" + "".join(f"{cell:>28}" for cell in cells)
     yield ""
     yield f"{'group':<24}{'metric':<32}{'n':>5}{'mean error':>12}{'median':>10}{'p90':>10}"
@@ -251,7 +243,7 @@ def format_startups(results: Iterable[RowResult], groups: Iterable[GroupResult])
         yield f"{group.group:<24}{group.metric:<32}{group.n:>5}{mean:>12}{middle:>10}{high:>10}"
     if left_out:
         yield ""
-        yield "Skipped (what needs neither GPU nor version is predicted all the same):"
+        yield "Skipped (what needs neither GPU nor version nor model is compared all the same):"
     for reason, ids in left_out.items():
         yield f"  {reason}: {', '.join(ids)}"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from simkv.errors import ScenarioError, TraceError
 from simkv.load.hardware import find_hardware
 from simkv.load.model import find_model
+from simkv.load.startup_gpus import profile_of_gpu
 from simkv.spec.engine import EngineSpec, parse_version
 from simkv.spec.hardware import HardwareSpec
 from simkv.spec.model import ModelSpec, QuantizationSpec
@@ -28,21 +29,13 @@ NUMBERS = (
     "max_num_batched_tokens", "max_num_seqs", "weights_gib_per_gpu", "non_torch_gib", "activation_peak_gib",
     "kv_gib_per_gpu", "num_gpu_blocks", "kv_tokens", "max_concurrency",
 )  # fmt: skip
-# Names that logs give to GPUs, most special first, and the shipped profile with their memory.
-_GPUS = (
-    (r"GB10|DGX Spark", None),  # shares its memory with the host: there is no driver's figure
-    (r"H100 NVL", "h100_nvl"),
-    (r"H100 PCIe", "h100_pcie"),
-    (r"H100", "h100_sxm"),
-    (r"H200", "h200_sxm"),
-    (r"A[18]00.*80 ?G|A800", "a100_sxm"),
-    (r"A100.*40 ?G", "a100_sxm_40gb"),
-    (r"\bL40S?\b", "l40s"),  # both have 48 GB
-    (r"\b4090\b(?! D)", "rtx_4090"),
-    (r"RTX PRO 6000", "rtx_pro_6000"),
-)
+_SHARES_MEMORY = re.compile(r"GB10|DGX Spark", re.I)  # with the host: there is no driver's figure
 # How checkpoints are quantised where a row says so and the shipped model does not.
 _ONLINE_METHODS = {"fp8": QuantizationSpec(method="fp8")}
+DEFAULT_BLOCK_SIZE = 16
+# A local copy of a public model, named with a remark that may say how it was quantised.
+_LOCAL_COPY = re.compile(r"(.+?)(?: fine-tune)? \(local ([^()]*)\)")
+_SCHEMES = ("W4A16", "W8A8", "FP8")  # llm-compressor's, whose public copies have these as suffixes
 _V0 = "0.7.3"  # of the versions with the V0 engine the last
 
 
@@ -125,9 +118,9 @@ def gpu_of(row: StartupRow) -> tuple[HardwareSpec | None, str]:
         return None, "two kinds of GPU in one replica"
     if memory_gib is None and re.search(r"\((README|repo)\)", name):
         return None, "the GPU is named by the repository, not by the log"
-    profile = next((profile for pattern, profile in _GPUS if re.search(pattern, name, re.I)), "")
-    if profile is None:
+    if _SHARES_MEMORY.search(name):
         return None, "the GPU shares its memory with the host"
+    profile = profile_of_gpu(name)
     if memory_gib is None:
         return (find_hardware(profile), "") if profile else (None, f"no memory size is known for {name!r}")
     gpu = {"name": name or "GPU", "memory_bytes": {"value": memory_gib * GIB, "source": f"row {row.id}"}}
@@ -135,8 +128,15 @@ def gpu_of(row: StartupRow) -> tuple[HardwareSpec | None, str]:
 
 
 def model_of(row: StartupRow) -> ModelSpec:
-    """The shipped model of that name in the row's dtype and quantisation; raise ScenarioError if there is none."""
-    model = find_model(row.text("model"))
+    """The shipped model of that name in the row's dtype and quantisation; raise ScenarioError if there is none.
+
+    A remark "(local …)" behind a name says that a copy of that model was served, or a fine-tune of it, which has
+    its dimensions; other remarks tell what is not known of the model.
+    """
+    name = row.text("model")
+    if match := _LOCAL_COPY.fullmatch(name):
+        name = "-".join([match[1], *(scheme for scheme in _SCHEMES if scheme in match[2].split())])
+    model = find_model(name)
     dtype, quantization = row.text("dtype"), row.text("quantization")
     if dtype in ("bfloat16", "float16", "float32"):
         model = model.replace(dtype=dtype)
@@ -165,7 +165,7 @@ def scenario_of(row: StartupRow, model: ModelSpec, version: str, hardware: Hardw
         engine=EngineSpec(
             vllm_version=version,
             kv_cache_dtype=row.text("kv_cache_dtype") or "auto",  # type: ignore[arg-type]
-            block_size=row.whole("block_size") or 16,
+            block_size=row.whole("block_size") or DEFAULT_BLOCK_SIZE,
             **{name: value for name, value in engine.items() if value is not None},  # type: ignore[arg-type]
         ),
     )

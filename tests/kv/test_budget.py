@@ -1,5 +1,7 @@
 """The memory ledger: laws, and public cases with an exact answer (C1 to C9, C19, C20, C23)."""
 
+from math import ceil
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -269,6 +271,29 @@ def test_decode_context_parallelism_deals_a_latent_out():
     assert dealt.num_gpu_blocks == whole.num_gpu_blocks
     assert dealt.blocks_per_request * 8 == whole.blocks_per_request
     assert dealt.max_concurrency == 8 * whole.max_concurrency
+
+
+@pytest.mark.parametrize(("tp", "dcp"), [(16, 2), (32, 4), (32, 2)])
+def test_decode_context_parallelism_deals_the_copies_of_a_kv_head_out(tp, dcp):
+    """Ranks beyond the 8 KV heads hold copies: with DCP, tokens of their own instead."""
+    scenario = scenario_of("Llama-3.1-70B", f"h100_sxm_{tp // 8}x8", tp)
+    whole = memory_ledger(scenario)
+    dealt = memory_ledger(scenario.replace(parallel={"decode_context_parallel_size": dcp}))
+    assert [rank.kv_bytes for rank in dealt.ranks] == [rank.kv_bytes for rank in whole.ranks]
+    assert dealt.num_gpu_blocks == whole.num_gpu_blocks
+    assert dealt.blocks_per_request == ceil(ceil(whole.max_model_len / dcp) / 16)
+    assert dealt.kv_tokens == pytest.approx(dcp * whole.kv_tokens, rel=1e-4)
+    assert dealt.longest_request_tokens == pytest.approx(dcp * whole.longest_request_tokens, rel=1e-4)
+
+
+@pytest.mark.parametrize("dcp", [1, 2, 4, 8])
+def test_dealing_tokens_out_saves_nothing_where_no_kv_head_is_copied(dcp):
+    """TP 8 of 8 KV heads: each of `dcp` ranks would hold `dcp` heads of 1 / `dcp` of the tokens."""
+    scenario = scenario_of("Llama-3.1-70B", "h100_sxm_x8", 8)
+    parallel = {"decode_context_parallel_size": dcp, "rules": "generic"}
+    whole, dealt = memory_ledger(scenario), memory_ledger(scenario.replace(parallel=parallel))
+    assert dealt.ranks[0].kv_block_bytes == dcp * whole.ranks[0].kv_block_bytes
+    assert dealt.max_concurrency == pytest.approx(whole.max_concurrency, rel=1e-3)
 
 
 def test_llama_8b_on_a_4090():

@@ -66,6 +66,7 @@ PUBLISHED_PARAMETERS = {
     "deepseek-ai/DeepSeek-V3": 671_000_000_000,
     "deepseek-ai/DeepSeek-R1": 671_000_000_000,
     "moonshotai/Kimi-VL-A3B-Instruct": 16_407_657_776,
+    "llava-hf/llava-1.5-7b-hf": 7_063_427_072,
     "openai/gpt-oss-20b": 20_914_757_184,
     "openai/gpt-oss-120b": 116_829_156_672,
     "microsoft/phi-2": 2_779_683_840,

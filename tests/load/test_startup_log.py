@@ -187,3 +187,26 @@ def test_what_a_log_says_wrongly_names_its_line():
     filled = fill_in(log, Commands({("hardware",): "h100_sxm"}, {("hardware",): "--hardware"}), None, ())
     with pytest.raises(Exception, match=r"--check: a\.log:1: .*nobody/nothing"):
         load_scenario(None, (), filled.commands)
+
+
+@pytest.mark.parametrize(
+    ("line", "gpu"),
+    [
+        (
+            "Using default MoE config at /x/E=8,N=7,device_name=NVIDIA_H100_80GB_HBM3.json",
+            "NVIDIA H100 80GB HBM3",
+        ),
+        ("at /x/N=7168,K=2048,device_name=NVIDIA_L40S,dtype=fp8_w8a8.json", "NVIDIA L40S"),
+        ("GPU 0: NVIDIA H100 NVL (UUID: GPU-1)", "NVIDIA H100 NVL"),
+        ("device_name=None", ""),
+    ],
+)
+def test_the_name_of_the_gpu(line, gpu):
+    assert parse_startup_log(f"Model loading took 14.99 GiB\n{line}").gpu == gpu
+
+
+def test_an_out_of_memory_error_states_the_memory():
+    log = parse_startup_log(
+        "torch.OutOfMemoryError: CUDA out of memory. GPU 0 has a total capacity of 39.39 GiB"
+    )
+    assert (log.figure("total"), log.outcome) == (39.39, "oom")

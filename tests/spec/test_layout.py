@@ -97,7 +97,7 @@ def test_a_sound_scenario_has_no_faults():
         (
             {"tp": 8, "parallel": {"decode_context_parallel_size": 2}},
             "parallel.decode_context_parallel_size",
-            "context parallelism is not simulated yet",
+            "wanted tensor_parallel_size above the 8 KV heads, whose copies it deals tokens to, got 8; use 1",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from simkv.cli import app
 from simkv.errors import TraceError
-from simkv.validate.memory import OUTCOME, compare_row, compare_startups
+from simkv.validate.memory import METRICS, OUTCOME, compare_row, compare_startups
 from simkv.validate.startup_groups import is_fitted
 from simkv.validate.startup_rows import StartupRow, gpu_of, read_startup_rows, version_of
 
@@ -64,12 +64,11 @@ def test_kv_tokens_by_group(reference):
 @needs_logs
 def test_weights(reference):
     rows, _ = reference
-    pairs = [
-        (row.predicted["weights_gib_per_gpu"], row.logged["weights_gib_per_gpu"]) for row in rows if row.error
-    ]
-    pairs = [(predicted, logged) for predicted, logged in pairs if logged]
+    metric = "weights_gib_per_gpu"
+    compared_rows = [row for row in rows if row.error.get(metric) is not None]
+    pairs = [(row.predicted[metric], row.logged[metric]) for row in compared_rows]
     good = [abs(predicted - logged) <= max(0.1, 0.005 * logged) for predicted, logged in pairs]
-    assert len(good) > 100
+    assert len(good) == 107
     assert fmean(good) >= 0.95
 
 
@@ -88,12 +87,18 @@ def test_activation_peak(reference):
 
 
 @needs_logs
-def test_concurrency_follows_from_the_logged_blocks(reference):
+def test_concurrency_follows_from_the_logged_blocks_on_every_row_that_shows_both(reference):
     rows, _ = reference
-    errors = [row.error["max_concurrency_given_blocks"] for row in rows if row.error]
-    given = [error for error in errors if error is not None]
-    assert len(given) > 90
-    assert max(map(abs, given)) <= 0.005  # V0 truncated to two digits where V1 rounds
+    shown = {row.id: row for row in read_startup_rows(LOGS) if row.number("max_concurrency") is not None}
+    with_blocks = {name for name, row in shown.items() if row.text("num_gpu_blocks") or row.text("kv_tokens")}
+    errors = {row.id: row.error.get("max_concurrency") for row in rows if row.id in shown}
+    assert {name for name, error in errors.items() if error is not None} == with_blocks
+    assert len(with_blocks) == 103
+    hybrid = {name for name in with_blocks if "hybrid" in shown[name].text("params_note")}
+    assert len(hybrid) == 15
+    assert {errors[name] for name in with_blocks} == {0.0}
+    left = {row.id: row.left_out["max_concurrency"] for row in rows if row.id in shown.keys() - with_blocks}
+    assert set(left.values()) == {"neither blocks nor tokens are logged"}
 
 
 @needs_logs
@@ -120,7 +125,9 @@ def test_a_row_is_skipped_only_with_a_reason(reference):
     rows, _ = reference
     for row in rows:
         if row.skipped is None:
-            assert None not in row.predicted.values() or row.logged["max_concurrency"] is None
+            blank = {metric for metric, value in row.predicted.items() if value is None}
+            assert blank <= {"max_concurrency"}
+            assert blank == row.left_out.keys()
         else:
             assert len(row.skipped) > 10
     held = {row.id for row in rows if row.skipped == "another process held the GPU"}
@@ -130,6 +137,67 @@ def test_a_row_is_skipped_only_with_a_reason(reference):
 # One row
 
 
+# Logged beside each other in public start-ups; the model is not known, or its dimensions are not shipped.
+UNIFORM = "32 layers, 8 KV heads, head_dim 128"
+HYBRID = "hybrid attention (not every layer keeps full KV)"
+FACT_COLUMNS = (
+    "vllm_version", "params_note", "max_model_len", "block_size", "num_gpu_blocks", "kv_tokens", "max_concurrency",
+)  # fmt: skip
+FACTS = [
+    ("v0.17.1", UNIFORM, 32768, "", "", 1890400, 57.69),
+    ("v0.13.0", UNIFORM, 8196, "", "", 129504, 15.78),  # 513 blocks a request
+    ("0.7.3", UNIFORM, 10000, "", 1395, "", 2.23),
+    ("0.7.3", UNIFORM, 4096, "", 0, "", 0.0),
+    ("0.7.3", HYBRID, 32768, "", 19513, "", 9.53),  # all layers cache alike in V0
+    ("", UNIFORM, 8192, 128, "", 1701248, 207.67),  # V0 and V1 divide alike
+    ("v0.25.1", HYBRID, 262144, "", "", 3912140, 14.92),
+    ("v0.25.1", "", 262144, "", "", 1191213, 4.54),
+]
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_concurrency_needs_no_model_where_it_follows_from_what_is_logged(fact):
+    columns = zip(FACT_COLUMNS, map(str, fact), strict=True)
+    row = compared(model="nobody/nothing", **dict(columns))
+    assert row.error["max_concurrency"] == 0.0
+    assert row.logged["max_concurrency"] == fact[-1]
+    assert row.predicted["max_concurrency"] == pytest.approx(fact[-1], abs=0.005)
+    assert row.skipped == "model: 'nobody/nothing' is not shipped"
+    assert row.left_out.keys() == set(METRICS) - {"max_concurrency"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"params_note": ""}, "whether its layers cache alike is not known"),
+        ({"params_note": HYBRID}, "its layers do not cache alike, and their dimensions are not known"),
+        (
+            {"vllm_version": "", "max_model_len": "8190"},
+            "the version is not stated, and V0 and V1 divide differently",
+        ),
+        ({"max_model_len": ""}, "max_model_len is not stated"),
+        ({"num_gpu_blocks": "", "kv_tokens": ""}, "neither blocks nor tokens are logged"),
+    ],
+)
+def test_concurrency_without_a_model_is_not_guessed(changes, reason):
+    row = compared(**{"model": "nobody/nothing", "params_note": UNIFORM, **changes})
+    assert row.error == row.predicted == {"max_concurrency": None}
+    assert row.left_out["max_concurrency"] == reason
+
+
+def test_a_local_copy_has_the_dimensions_of_its_model():
+    def weights(model, **changes):
+        return compared(model=model, **changes).predicted["weights_gib_per_gpu"]
+
+    assert weights("Llama-3.1-8B fine-tune (local checkpoint mine)") == weights("Llama-3.1-8B")
+    packed = weights("Llama-3.1-8B (local Int4 W4A16)", quantization="compressed-tensors")
+    assert packed == weights("Llama-3.1-8B-w4a16", quantization="compressed-tensors")
+    for remark in ("exact repo not in the excerpt", "Q8_0 GGUF"):
+        row = compared(model=f"Llama-3.1-8B ({remark})", params_note=UNIFORM)
+        assert row.skipped.startswith("model: 'Llama-3.1-8B (")
+        assert "weights_gib_per_gpu" not in row.predicted
+
+
 def test_a_start_up_is_predicted_from_its_configuration():
     row = compared()
     assert row.skipped is None
@@ -137,13 +205,13 @@ def test_a_start_up_is_predicted_from_its_configuration():
     assert row.predicted[OUTCOME] == "started"
     assert row.error["kv_tokens"] == pytest.approx(0, abs=0.001)
     assert row.error["activation_peak_gib"] == pytest.approx(0, abs=0.02)
-    assert row.error["max_concurrency_given_blocks"] == 0
+    assert row.error["max_concurrency"] == 0
 
 
 def test_logged_figures_do_not_leak_into_predictions():
     logged = ("weights_gib_per_gpu", "activation_peak_gib", "non_torch_gib", "kv_gib_per_gpu", "kv_tokens")
     blank = compared(**dict.fromkeys((*logged, "num_gpu_blocks", "max_concurrency", "outcome"), ""))
-    for metric in (*logged, "max_concurrency", OUTCOME):
+    for metric in (*logged, "max_concurrency_end_to_end", OUTCOME):
         assert blank.predicted[metric] == compared().predicted[metric]
         assert blank.error[metric] is None
 
@@ -179,8 +247,9 @@ def test_what_a_row_must_state(changes, reason):
     row = compared(**changes)
     assert row.skipped.startswith(reason)
     assert row.predicted.get("kv_tokens") is None
-    if row.predicted:
+    if "weights_gib_per_gpu" in row.predicted:
         assert row.predicted["weights_gib_per_gpu"] == pytest.approx(14.99, abs=0.01)
+        assert row.error["max_concurrency"] == 0
 
 
 def test_an_outcome_needs_no_version_where_all_versions_end_alike():
@@ -251,6 +320,7 @@ def test_the_command_prints_rows_groups_and_what_was_skipped(tmp_path):
     assert "started (started)" in done.stdout
     assert "rows not fitted" in done.stdout or "fitted rows" in done.stdout
     assert "model: 'nobody/nothing' is not shipped: b" in done.stdout
+    assert "max_concurrency_end_to_end" in done.stdout
 
 
 def test_json_has_the_shape_that_was_asked_for(tmp_path):
