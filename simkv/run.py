@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from simkv.cost import CostModel
+from simkv.engine.chunks import profile_chunks
 from simkv.engine.simulation import Progress, Simulation
 from simkv.errors import ScenarioError
 from simkv.load.calibration import kernel_points
-from simkv.planning import plan
+from simkv.planning import plan, require_simulated
 from simkv.results.log import RunLog
 from simkv.results.results import Results
 from simkv.scheduler.scheduler import build_scheduler
@@ -57,10 +58,15 @@ def run_log(
     workload = scenario.workload
     if workload is None:
         raise ScenarioError("workload: missing; 'simkv run' needs one ('simkv plan' does not)")
+    require_simulated(scenario)
     answer = plan(scenario)
     answer.require()
     engine, parallel = scenario.resolved_engine, scenario.parallel
     requests = generate(workload, scenario.model.vocab_size, scenario.seed, base_dir)
+    cost = CostModel(scenario, {} if physical_only else kernel_points(scenario.resolved_hardware))
+    chunk_rule = None
+    if engine.dynamic_chunking:
+        chunk_rule = profile_chunks(cost, engine.max_num_batched_tokens, engine.max_model_len)
     simulation = Simulation(
         requests,
         requests.num_requests,
@@ -70,8 +76,9 @@ def run_log(
             answer.ledger.num_gpu_blocks,
             parallel.pipeline_parallel_size,
             scenario.hardware.gpu.compute_capability,
+            chunk_rule,
         ),
-        CostModel(scenario, {} if physical_only else kernel_points(scenario.hardware)),
+        cost,
         num_gpu_blocks=answer.ledger.num_gpu_blocks,
         num_stages=parallel.pipeline_parallel_size,
         num_replicas=parallel.data_parallel_size,
@@ -79,6 +86,7 @@ def run_log(
         router=parallel.data_parallel_router,
         round_trip_ns=to_ns(scenario.hardware.host.client_round_trip_s.value),
         ignore_eos=workload.ignore_eos,
+        broadcast_wait=engine.broadcast_wait,
         check=check,
         progress=progress,
     )
@@ -90,4 +98,5 @@ def resolved_mapping(scenario: Scenario) -> dict[str, object]:
     resolved: dict[str, object] = scenario.model_dump(mode="json", exclude_none=True)
     options = scenario.resolved_engine.model_dump(mode="json", exclude_none=True)
     resolved["engine"] = options
+    resolved["hardware"] = scenario.resolved_hardware.model_dump(mode="json", exclude_none=True)
     return resolved

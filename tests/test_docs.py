@@ -58,7 +58,7 @@ def shown_default(field):
     default = field.get_default(call_default_factory=True)
     if default is PydanticUndefined:
         return "required"
-    if default is None or default == ():
+    if default is None or default in ((), {}):
         return "–"
     if isinstance(default, bool):
         return str(default).lower()
@@ -114,8 +114,10 @@ def test_scenarios_page_has_every_field_and_its_default(spec):
 def test_model_page_says_what_each_number_does_and_where_it_comes_from(section):
     wanted = {}
     for name, value in getattr(find_hardware("h100_sxm"), section):
-        quantities = value.values() if isinstance(value, dict) else [value]
-        wanted[f"`{name}`"] = {quantity.mark for quantity in quantities}
+        quantities = list(value.values()) if isinstance(value, dict) else [value]
+        if name == "before":
+            quantities = [quantity for gap in quantities for _, quantity in gap]
+        wanted[f"`{name}`"] = {quantity.mark if quantity else "–" for quantity in quantities}
     rows = next(rows for _, rows in tables(DOCS / "model.md") if rows[0][0] in wanted)
     assert {row[0]: {row[2]} for row in rows} == wanted
 

@@ -66,13 +66,18 @@ class Group:
     def rows(self, measurements: Measurements) -> pd.DataFrame:
         """Return this group's rows, one a point: the median of its measurements."""
         shape = list(SHAPE_COLUMNS[self.op])
+        rows = self.taken(measurements)
+        medians: pd.DataFrame = rows.groupby(shape, sort=True)[["seconds"]].median().reset_index()
+        return medians
+
+    def taken(self, measurements: Measurements) -> pd.DataFrame:
+        """Return the rows of a table that this group uses, as they are."""
+        shape = list(SHAPE_COLUMNS[self.op])
         rows = measurements.of(self.op, **self.variant)
         if "head_dim" in shape:
             rows = rows[rows["head_dim"] == HEAD_DIM]
         rows = rows.astype(dict.fromkeys(shape, "int64"))
-        rows = rows[self.kept(rows)]
-        medians: pd.DataFrame = rows.groupby(shape, sort=True)[["seconds"]].median().reset_index()
-        return medians
+        return rows[self.kept(rows)]
 
     def shape(self, frame: pd.DataFrame) -> list[Any]:
         """Return the columns of the axes, as arrays of floats."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from math import hypot
 from typing import TYPE_CHECKING
 
-from simkv.cost.tally import Kernel, roofline
+from simkv.cost.kernels.mixed_penalty import MixedPenalty, mixed_seconds
+from simkv.cost.tally import Kernel, Side, roofline
 from simkv.spec.hardware import HardwareSpec
-from simkv.step import PrefillChunk
+from simkv.step import PrefillChunk, Provenance, StepShape
 
 if TYPE_CHECKING:
     from simkv.cost.fitted import FittedKernels
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 class AttentionCost:
     """Times one layer's attention with `num_heads` query and `num_kv_heads` KV heads on a rank.
 
-    By calibrated kernels where there are, else by the profile's efficiencies.
+    By calibrated kernels where there are, else by the profile's efficiencies. `writes_kv` says whether the
+    times include the writing of new tokens to the cache, as those of calibrated kernels do.
     """
 
     def __init__(
@@ -31,9 +33,14 @@ class AttentionCost:
         fitted: FittedKernels | None = None,
     ):
         shape = (num_heads, num_kv_heads, head_dim, kv_dtype_bytes)
+        self._fitted_batch = fitted.batch(*shape) if fitted else None
         self._fitted_prefill = fitted.prefill(*shape) if fitted else None
         self._fitted_decode = fitted.decode(*shape) if fitted else None
+        self.writes_kv = None not in (self._fitted_prefill, self._fitted_decode) or bool(self._fitted_batch)
         gpu, kernels = hardware.gpu, hardware.kernels
+        factor = kernels.mixed_decode_factor
+        self._penalty = MixedPenalty(decode_factor=factor.value) if factor else None
+        self._num_heads, self._num_sms = num_heads, int(gpu.num_sms.value)
         peak = gpu.peak_flops_per_s[dtype].value  # type: ignore[index]
         bandwidth = gpu.hbm_bandwidth_bytes_per_s.value
         self._kv_bytes_per_token = 2 * num_kv_heads * head_dim * kv_dtype_bytes
@@ -43,6 +50,38 @@ class AttentionCost:
         self._bytes_per_s = bandwidth * kernels.decode_attention_memory_efficiency.value
         self._floor_s = kernels.decode_attention_floor_s.value
         self._decode_per_token_s = kernels.decode_attention_per_token_s.value
+
+    def batch(self, shape: StepShape) -> Kernel:
+        """Time of everything that attends in a batch, which must not be empty: one call a layer."""
+        if self._fitted_batch is not None:
+            return self._fitted_batch(
+                shape.prefills, shape.num_decodes, shape.decode_kv_tokens, shape.max_decode_context
+            )
+        if not shape.prefills:
+            return self.decode(shape.decode_kv_tokens, shape.max_decode_context, shape.num_decodes)
+        prefill = self.prefill(shape.prefills)
+        if not shape.num_decodes:
+            return prefill
+        decode = self.decode(shape.decode_kv_tokens, shape.max_decode_context, shape.num_decodes)
+        return self._beside(prefill, decode, shape)
+
+    def _beside(self, prefill: Kernel, decode: Kernel, shape: StepShape) -> Kernel:
+        """Time of chunks and decodes in one call, which was measured on no such GPU: the sum or more."""
+        seconds = prefill.seconds + decode.seconds
+        if self._penalty is not None:
+            longest = max(chunk for chunk, _ in shape.prefills)
+            seconds = mixed_seconds(
+                self._penalty,
+                prefill.seconds,
+                decode.seconds,
+                shape.num_decodes,
+                longest,
+                self._num_heads,
+                self._num_sms,
+            )
+        side: Side = max(prefill, decode).side
+        assumed = Provenance.ASSUMED in (prefill.provenance, decode.provenance)
+        return Kernel(seconds, side, Provenance.ASSUMED if assumed else Provenance.EXTRAPOLATED)
 
     def prefill(self, chunks: Sequence[PrefillChunk]) -> Kernel:
         """Time of all prefill chunks of a batch.

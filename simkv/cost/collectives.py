@@ -14,7 +14,7 @@ from simkv.spec.hardware import HardwareSpec, LinkSpec
 from simkv.units import MIB, ceil_div
 
 if TYPE_CHECKING:
-    from simkv.cost.fitted import FittedKernels
+    from simkv.cost.fitted import FittedKernels, MessageTime
 
 # Bytes from which vLLM 0.32.0 leaves its custom all-reduce to NCCL (`distributed.device_communicators`).
 CUSTOM_ALL_REDUCE_MAX_BYTES = 8 * MIB
@@ -50,6 +50,8 @@ class Collectives:
             fitted is not None and self.num_nodes == 1 and 1 < num_ranks <= CUSTOM_ALL_REDUCE_WORLD_SIZES[-1]
         )
         self._fitted = fitted.all_reduce(num_ranks, self._has_custom) if fitted and is_tabled else None
+        self._fitted_gather = fitted.one_way("all_gather", num_ranks) if fitted and is_tabled else None
+        self._fitted_scatter = fitted.one_way("reduce_scatter", num_ranks) if fitted and is_tabled else None
         node = hardware.node
         link: LinkSpec = node.nvlink if self._is_nvlinked and node.nvlink is not None else node.pcie
         self._local_bytes_per_s = link.bandwidth_bytes_per_s.value * hardware.collective_efficiency(
@@ -74,15 +76,17 @@ class Collectives:
 
     def all_gather(self, num_bytes: float) -> Kernel:
         """Time of an all-gather after which every rank holds `num_bytes`."""
-        return self._one_way(num_bytes)
+        return self._one_way(num_bytes, self._fitted_gather)
 
     def reduce_scatter(self, num_bytes: float) -> Kernel:
         """Time of a reduce-scatter of a message of `num_bytes` on every rank."""
-        return self._one_way(num_bytes)
+        return self._one_way(num_bytes, self._fitted_scatter)
 
-    def _one_way(self, num_bytes: float) -> Kernel:
+    def _one_way(self, num_bytes: float, fitted: MessageTime | None) -> Kernel:
         if self.num_ranks == 1:
             return Kernel(0.0, Side.COMM)
+        if fitted is not None:
+            return fitted(num_bytes, True)
         floor_s = self._nccl_floor_s(self.num_local - 1)
         return Kernel(floor_s + self._ring_s(num_bytes) + self._across_nodes_s(num_bytes, 1), Side.COMM)
 

@@ -13,16 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, NamedTuple, TypeAlias, cast
+from functools import cache
+from math import inf
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from simkv.cost import fitted_batch
+from simkv.cost.fitted_batch import BatchTime, RowsTime
 from simkv.cost.kernels import decode_attention, gemm, prefill_attention, scaled_gemm
-from simkv.cost.kernels.collectives import CustomParameters, RingParameters, custom_seconds, ring_seconds
+from simkv.cost.kernels.collectives import (
+    CustomParameters,
+    RingParameters,
+    custom_seconds,
+    kernel_changes,
+    ring_seconds,
+)
 from simkv.cost.kernels.decode_attention import DecodeAttentionParameters
 from simkv.cost.kernels.gemm import GemmParameters
+from simkv.cost.kernels.mixed_penalty import UnevenPenalty, uneven_seconds
 from simkv.cost.kernels.prefill_attention import PrefillAttentionParameters
 from simkv.cost.kernels.scaled_gemm import ScaledGemmParameters
+from simkv.cost.message_residual import MessageResidual, measured_ratios
 from simkv.cost.residual import Residual
 from simkv.cost.tally import Kernel, Side
 from simkv.spec.hardware import HardwareSpec
@@ -64,6 +76,7 @@ class FittedKernels:
     def __init__(self, hardware: HardwareSpec, points: Points | None = None):
         self._hardware = hardware
         calibration = hardware.calibration
+        self._calibration = calibration
         self._fits = calibration.families if calibration else {}
         self._points = points or {}
         self._residuals: dict[str, Residual] = {}
@@ -91,6 +104,21 @@ class FittedKernels:
 
         return time
 
+    def batch(self, heads: int, kv_heads: int, head_dim: int, kv_bytes: float) -> BatchTime | None:
+        """Time one layer's attention of chunks, decodes or both on a rank, where whole batches were measured."""
+        if self._calibration is None:
+            return None
+        shape = (heads, kv_heads, head_dim, kv_bytes)
+        gpu = self._gpu("bfloat16")
+        return fitted_batch.batch_attention(self._calibration, self._points, gpu, *shape)
+
+    def elementwise(self, name: str, width: int) -> RowsTime | None:
+        """Time a kernel that moves bytes, by rows of `width` elements; names as in `fitted_batch.elementwise`."""
+        if self._calibration is None:
+            return None
+        gpu = self._gpu("bfloat16")
+        return fitted_batch.elementwise(self._calibration, self._points, gpu, name, width)
+
     def decode(self, heads: int, kv_heads: int, head_dim: int, kv_bytes: float) -> DecodeTime | None:
         """Time one layer's decodes on a rank, KV in memory as in a server."""
         found = self._attention("decode_attention", heads, kv_heads, kv_bytes)
@@ -99,14 +127,19 @@ class FittedKernels:
         parameters, gpu, residual, alone = found
         cold, cache_bytes = parameters.cold(), parameters.cache_bytes
         token_bytes = 2.0 * kv_heads * head_dim * kv_bytes
-        timing, is_tabled = decode_attention.timing, head_dim == _HEAD_DIM
+        is_tabled = head_dim == _HEAD_DIM
+
+        @cache
+        def at_batch(num_decodes: int) -> tuple[Any, Residual | None]:
+            shape = (num_decodes, heads, kv_heads, head_dim)
+            timing = decode_attention.at_batch(cold, *gpu, *shape, self._wait_per_token_s(cold, *shape))
+            return timing, residual.fixed(batch=num_decodes) if residual else None
 
         def time(num_decodes: int, kv_tokens: int, longest: int) -> Kernel:
+            timing, ratios = at_batch(num_decodes)
             context = kv_tokens / num_decodes
-            seconds, is_memory_bound = timing(
-                cold, *gpu, num_decodes, context, heads, kv_heads, head_dim, longest
-            )
-            ratio, mark = residual(num_decodes, context) if residual else (1.0, alone)
+            seconds, is_memory_bound = timing(context, longest)
+            ratio, mark = ratios(context) if ratios else (1.0, alone)
             if not is_tabled or kv_tokens * token_bytes < cache_bytes:
                 mark = Provenance.EXTRAPOLATED
             elif longest * num_decodes != kv_tokens and mark is Provenance.MEASURED:
@@ -114,6 +147,16 @@ class FittedKernels:
             return Kernel(seconds * ratio, _side(is_memory_bound), mark)
 
         return time
+
+    def _wait_per_token_s(
+        self, parameters: DecodeAttentionParameters, num_decodes: int, _: int, kv_heads: int, head_dim: int
+    ) -> float:
+        """What FlashAttention 2 waits for a token of the longest context beyond the mean; see `mixed_penalty`."""
+        if parameters.splits_equal_heads:
+            return 0.0
+        gpu = self._gpu("bfloat16")
+        shape = (num_decodes, 0, 1, kv_heads, head_dim)
+        return float(uneven_seconds(UnevenPenalty(), gpu.peak_flops_per_s, gpu.num_sms, *shape))
 
     def prefill(self, heads: int, kv_heads: int, head_dim: int, kv_bytes: float) -> PrefillTime | None:
         """Time one layer's chunks on a rank: whole prompts as measured, over a context by the form."""
@@ -154,7 +197,7 @@ class FittedKernels:
             return float(ring_seconds(cast(RingParameters, ring), "all_reduce", world_size, num_bytes))
 
         residuals = {
-            in_graph: self._message_residual(world_size, backend, seconds_of, in_graph)
+            in_graph: self._message_residual(name, world_size, backend, seconds_of, in_graph)
             for in_graph, backend in (
                 (True, "custom_graph" if is_custom else "nccl"),
                 (False, "custom_eager" if is_custom else "nccl"),
@@ -163,6 +206,24 @@ class FittedKernels:
 
         def time(num_bytes: float, in_graph: bool) -> Kernel:
             residual = residuals[in_graph]
+            ratio, mark = residual(num_bytes) if residual else (1.0, self._alone)
+            return Kernel(seconds_of(num_bytes, in_graph) * ratio, Side.COMM, mark)
+
+        return time
+
+    def one_way(self, op: Literal["all_gather", "reduce_scatter"], world_size: int) -> MessageTime | None:
+        """Time NCCL's all-gathers or reduce-scatters inside one node; where and why as for `all_reduce`."""
+        name = f"{op}/nccl"
+        if name not in self._fits or not self._has_own_switch:
+            return None
+        ring = self._parameters(name, RingParameters)
+
+        def seconds_of(num_bytes: float, in_graph: bool) -> float:
+            return float(ring_seconds(ring, op, world_size, num_bytes))
+
+        residual = self._message_residual(name, world_size, "nccl", seconds_of, True)
+
+        def time(num_bytes: float, in_graph: bool) -> Kernel:
             ratio, mark = residual(num_bytes) if residual else (1.0, self._alone)
             return Kernel(seconds_of(num_bytes, in_graph) * ratio, Side.COMM, mark)
 
@@ -203,17 +264,27 @@ class FittedKernels:
         return self._residuals[name]
 
     def _message_residual(
-        self, world_size: int, backend: str, seconds_of: Callable[[float, bool], float], in_graph: bool
-    ) -> Residual | None:
-        columns = self._points.get(f"all_reduce/{backend}")
+        self,
+        name: str,
+        world_size: int,
+        backend: str,
+        seconds_of: Callable[[float, bool], float],
+        in_graph: bool,
+    ) -> MessageResidual | None:
+        columns = self._points.get(f"{name.partition('/')[0]}/{backend}")
         if columns is None:
             return None
         own = columns["world_size"] == world_size
         if not own.any():
             return None
         sizes, seconds = columns["num_bytes"][own], columns["seconds"][own]
-        form = np.array([seconds_of(size, in_graph) for size in sizes.tolist()])
-        return Residual.from_points(("num_bytes",), (sizes,), seconds / form)
+        form = [seconds_of(size, in_graph) for size in sizes.tolist()]
+        octaves = self._fits[name].residual_octaves
+        return MessageResidual(
+            measured_ratios(sizes, seconds, form),
+            inf if octaves is None else octaves,
+            kernel_changes(backend, world_size),
+        )
 
 
 def parameters_from(parameters_class: Any, values: Mapping[str, Any]) -> Any:

@@ -39,4 +39,5 @@ def elementwise(hardware: HardwareSpec, num_bytes: float) -> Kernel:
     """Time of a kernel that only moves bytes: norms, rotary embedding, activation, sampler passes."""
     bandwidth = hardware.gpu.hbm_bandwidth_bytes_per_s.value
     memory_s = num_bytes / (bandwidth * hardware.kernels.elementwise_memory_efficiency.value)
-    return roofline(0.0, memory_s, hardware.gpu.kernel_launch_s.value)
+    floor = hardware.kernels.elementwise_floor_s or hardware.gpu.kernel_launch_s
+    return roofline(0.0, memory_s, floor.value)

@@ -6,6 +6,7 @@ all-reduces; the embedding on the first stage; the head and the sampler on the l
 
 from __future__ import annotations
 
+from copy import copy
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from simkv.units import ceil_div
 
 if TYPE_CHECKING:
     from simkv.cost.fitted import FittedKernels, GemmTime, Points
+    from simkv.cost.fitted_batch import RowsTime
 
 # vLLM's sampler works in fp32 and passes over the logits about three times (copy, softmax, sample).
 _SAMPLER_BYTES_PER_LOGIT = 3 * 4.0
@@ -42,11 +44,13 @@ class CostModel:
     """
 
     def __init__(self, scenario: Scenario, points: Points | None = None):
-        model, hardware, parallel = scenario.model, scenario.hardware, scenario.parallel
+        model, hardware, parallel = scenario.model, scenario.resolved_hardware, scenario.parallel
         engine = scenario.resolved_engine
         refuse_unmodelled(model, hardware)
         self.model, self.hardware = model, hardware
         self._fitted = _fitted_kernels(hardware, points)
+        executor = hardware.host.executor_s(engine.distributed_executor_backend)
+        self._dispatch = _host_kernel(executor.value, executor.mark)
         self.tp = tp = parallel.tensor_parallel_size
         self.layers_per_stage = scenario.layers_per_stage
         self._compute_dtype = quantized_compute_dtype(model, hardware)
@@ -75,32 +79,30 @@ class CostModel:
         self._all_but_attention = lru_cache(maxsize=4096)(self._all_but_attention_uncached)
         self._linear_of_layer = lru_cache(maxsize=4096)(self._linear_of_layer_uncached)
         self._gemm_times = lru_cache(maxsize=None)(self._gemm_times_uncached)
+        self._row_times = lru_cache(maxsize=None)(self._row_times_uncached)
         self._head = lru_cache(maxsize=4096)(self._head_uncached)
+
+    def with_layers(self, layers_per_stage: tuple[int, ...]) -> CostModel:
+        """Return the same model under another partition of its layers; what was found for a layer is shared."""
+        other = copy(self)
+        other.layers_per_stage = layers_per_stage
+        other._all_but_attention = lru_cache(maxsize=4096)(other._all_but_attention_uncached)
+        return other
 
     def stage_times(self, shape: StepShape) -> tuple[StepTime, ...]:
         """Return the time of a batch on each pipeline stage; an empty batch costs nothing."""
         if shape.is_empty:
             return (StepTime(),) * len(self.layers_per_stage)
         in_graph = shape.graph_mode is not GraphMode.NONE
-        attention = []
-        if shape.prefills:
-            attention.append(self._attention.prefill(shape.prefills))
-        if shape.num_decodes:
-            attention.append(
-                self._attention.decode(shape.decode_kv_tokens, shape.max_decode_context, shape.num_decodes)
-            )
-        gap = self._gap(shape.num_requests)
+        attention = self._attention.batch(shape)
+        others = self._all_but_attention(
+            shape.num_padded_tokens, in_graph, shape.num_sampled, shape.num_requests
+        )
         times = []
-        for stage, num_layers in enumerate(self.layers_per_stage):
-            tally = Tally()
-            tally.add_tally(
-                self._all_but_attention(stage, shape.num_padded_tokens, in_graph, shape.num_sampled)
-            )
-            for kernel in attention:
-                tally.add(kernel, num_layers)
+        for (other, cpu), num_layers in zip(others, self.layers_per_stage, strict=True):
+            tally = other.plus(attention, num_layers)
             if not in_graph:
-                self._add_launches(tally, num_layers)
-            tally.add(gap)
+                self._add_launches(tally, num_layers, cpu)
             times.append(tally.step_time())
         return tuple(times)
 
@@ -151,17 +153,24 @@ class CostModel:
         return num_rows * self.model.hidden_size * self.model.dtype_bytes
 
     def _all_but_attention_uncached(
-        self, stage: int, num_rows: int, in_graph: bool, num_sampled: int
-    ) -> Tally:
-        """A stage's kernels that depend on rows alone, not on contexts."""
-        tally = Tally()
-        tally.add_tally(self._linear_of_layer(num_rows, in_graph), self.layers_per_stage[stage])
-        if stage == 0:
-            tally.add(self._embedding(num_rows))
-            tally.add(self._group.all_reduce(self._hidden_bytes(num_rows), in_graph))
-        if stage == len(self.layers_per_stage) - 1:
-            tally.add_tally(self._head(num_sampled))
-        return tally
+        self, num_rows: int, in_graph: bool, num_sampled: int, num_requests: int
+    ) -> tuple[tuple[Tally, float], ...]:
+        """What does not depend on contexts, a stage at a time; and the seconds of it in which its GPU waits."""
+        gap = self._gap(num_requests)
+        last = len(self.layers_per_stage) - 1
+        stages = []
+        for stage, num_layers in enumerate(self.layers_per_stage):
+            tally = Tally()
+            tally.add_tally(self._linear_of_layer(num_rows, in_graph), num_layers)
+            if stage == 0:
+                tally.add(self._embedding(num_rows))
+                tally.add(self._group.all_reduce(self._hidden_bytes(num_rows), in_graph))
+            if stage == last:
+                tally.add_tally(self._head(num_sampled))
+            tally.add(gap)
+            tally.add(self._dispatch)
+            stages.append((tally, gap.seconds + self._dispatch.seconds))
+        return tuple(stages)
 
     def _linear_of_layer_uncached(self, num_rows: int, in_graph: bool) -> Tally:
         """All of one layer but attention, for `num_rows` rows."""
@@ -175,14 +184,36 @@ class CostModel:
             (hidden, self._mlp_size),
         ):
             tally.add(self._gemm(num_rows, n, k, self._compute_dtype, self._weight_bytes))
-        row_bytes = num_rows * model.dtype_bytes
-        # Two norms fused with the residual read and write both; rope and the cache write touch q, k, v twice;
-        # the activation reads gate and up and writes their product.
-        tally.add(elementwise(self.hardware, 4 * row_bytes * hidden), 2)
-        tally.add(elementwise(self.hardware, 2 * row_bytes * (self._q_size + 2 * self._kv_size)), 2)
-        tally.add(elementwise(self.hardware, row_bytes * (up_matrices + 1) * self._mlp_size))
+        self._add_elementwise(tally, num_rows)
         tally.add(self._group.all_reduce(self._hidden_bytes(num_rows), in_graph), 2)
         return tally
+
+    def _add_elementwise(self, tally: Tally, num_rows: int) -> None:
+        """A layer's kernels that only move bytes: two norms, rotary embedding, activation.
+
+        The norms are fused with the residual, rotary embedding works on queries and keys in place. An FP8 or
+        INT8 product quantises its input in the kernel before it; only attention's output takes one of its own.
+        """
+        model = self.model
+        up_matrices = 2 if model.has_gated_mlp else 1
+        size = model.dtype_bytes
+        tally.add(self._moves("layernorm", model.hidden_size, 4 * size, num_rows), 2)
+        tally.add(self._moves("rotary_emb", self._q_size + self._kv_size, 2 * size, num_rows))
+        tally.add(self._moves("act_fn", self._mlp_size, (up_matrices + 1) * size, num_rows))
+        if not self._attention.writes_kv:
+            tally.add(elementwise(self.hardware, num_rows * 4 * self._kv_size * size))
+        if self._compute_dtype != model.dtype:
+            tally.add(elementwise(self.hardware, num_rows * self._q_size * (size + 1)))
+
+    def _moves(self, name: str, width: int, bytes_per_element: float, num_rows: int) -> Kernel:
+        """A kernel that moves bytes: calibrated where the profile has it, else at the profile's bandwidth."""
+        time = self._row_times(name, width)
+        if time is not None:
+            return time(num_rows)
+        return elementwise(self.hardware, num_rows * width * bytes_per_element)
+
+    def _row_times_uncached(self, name: str, width: int) -> RowsTime | None:
+        return None if self._fitted is None else self._fitted.elementwise(name, width)
 
     def _gemm(self, m: int, n: int, k: int, dtype: str, weight_bytes: float) -> Kernel:
         """One product: calibrated where the profile has the dtype, else by its efficiencies."""
@@ -198,29 +229,35 @@ class CostModel:
         """The time in which a stage's worker prepares the inputs of a batch while its GPU waits."""
         host = self.hardware.host
         seconds = host.gap_s.value + host.gap_per_sequence_s.value * num_requests
-        # Measured on one kind of node and one model size at most, so elsewhere no more than extrapolated.
-        is_measured = host.gap_s.mark == "measured"
-        return Kernel(seconds, Side.HOST, Provenance.EXTRAPOLATED if is_measured else Provenance.ASSUMED)
+        return _host_kernel(seconds, host.gap_s.mark)
 
     def _embedding(self, num_rows: int) -> Kernel:
-        return elementwise(self.hardware, 2 * self._hidden_bytes(num_rows))
+        return self._moves("embedding", self.model.hidden_size, 2 * self.model.dtype_bytes, num_rows)
 
     def _head_uncached(self, num_rows: int) -> Tally:
         """Final norm, LM head (never quantised), gathering the logits, sampling."""
         model = self.model
         tally = Tally()
-        tally.add(elementwise(self.hardware, 4 * self._hidden_bytes(num_rows)))
+        tally.add(self._moves("final_layernorm", model.hidden_size, 4 * model.dtype_bytes, num_rows))
         tally.add(self._gemm(num_rows, self._vocab_size, model.hidden_size, model.dtype, model.dtype_bytes))
         tally.add(self._group.all_gather(num_rows * model.vocab_size * model.dtype_bytes))
-        tally.add(elementwise(self.hardware, num_rows * model.vocab_size * _SAMPLER_BYTES_PER_LOGIT))
+        tally.add(self._moves("sampler", model.vocab_size, _SAMPLER_BYTES_PER_LOGIT, num_rows))
         return tally
 
-    def _add_launches(self, tally: Tally, num_layers: int) -> None:
-        """Without a CUDA graph the GPU waits whenever the CPU launches kernels more slowly than it runs them."""
+    def _add_launches(self, tally: Tally, num_layers: int, idle_s: float) -> None:
+        """Without a CUDA graph the GPU waits whenever the CPU launches kernels more slowly than it runs them.
+
+        `idle_s` of the tally are no kernels.
+        """
         share = num_layers / self.model.num_hidden_layers
-        exposed_s = self.hardware.host.eager_step_s.value * share - tally.total_s
+        exposed_s = self.hardware.host.eager_step_s.value * share - (tally.total_s - idle_s)
         if exposed_s > 0:
             tally.add(Kernel(exposed_s, Side.HOST))
+
+
+def _host_kernel(seconds: float, mark: str) -> Kernel:
+    """CPU work in front of a stage: measured on one kind of node at most, elsewhere no more than extrapolated."""
+    return Kernel(seconds, Side.HOST, Provenance.EXTRAPOLATED if mark == "measured" else Provenance.ASSUMED)
 
 
 def _fitted_kernels(hardware: HardwareSpec, points: Points | None) -> FittedKernels | None:

@@ -52,6 +52,13 @@ class Tally:
         self.by_side[kernel.side.value] += seconds
         self.by_provenance[_INDEX[kernel.provenance]] += seconds
 
+    def plus(self, kernel: Kernel, times: int = 1) -> Tally:
+        """Return a new tally with a kernel counted `times` times."""
+        tally = Tally.__new__(Tally)
+        tally.by_side, tally.by_provenance = self.by_side.copy(), self.by_provenance.copy()
+        tally.add(kernel, times)
+        return tally
+
     def add_tally(self, other: Tally, times: int = 1) -> None:
         """Count everything of another tally `times` times."""
         for index, seconds in enumerate(other.by_side):

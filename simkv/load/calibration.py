@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SUFFIXES = (".yaml", ".yml")
-_SHAPES = ("m", "n", "k", "batch", "chunk", "context", "heads", "kv_heads", "world_size", "num_bytes")
+_SHAPES = (
+    *("m", "n", "k", "batch", "chunk", "context", "decode_context", "num_long", "skew", "heads", "kv_heads"),
+    *("tokens", "width", "world_size", "num_bytes"),
+)
 
 
 def shipped_calibrations() -> list[str]:
@@ -83,11 +86,35 @@ def read_points(path: Path) -> dict[str, dict[str, np.ndarray]]:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}") from None
     columns = {name: np.array(table[name].to_numpy(zero_copy_only=False)) for name in table.column_names}
     op, nothing = columns["op"], np.full(len(columns["op"]), None)
-    dtype, kv_dtype, backend = (columns.get(name, nothing) for name in ("dtype", "kv_dtype", "backend"))
+    dtype, kv_dtype, backend, kernel = (
+        columns.get(name, nothing) for name in ("dtype", "kv_dtype", "backend", "kernel")
+    )
     variant = np.where(op == "gemm", dtype, np.where(backend != None, backend, kv_dtype))  # noqa: E711
+    variant = np.where(op == "elementwise", kernel, variant)
+    variant = np.where((op == "lm_head") | (op == "sampler"), "", variant)
     points: dict[str, dict[str, np.ndarray]] = {}
     for kind, which in sorted({(str(a), str(b)) for a, b in zip(op, variant, strict=True)}):
         own = (op == kind) & (variant == which)
         sizes = {name: columns[name][own].astype(float) for name in (*_SHAPES, "seconds") if name in columns}
-        points[f"{kind}/{which}"] = {name: v for name, v in sizes.items() if not np.isnan(v).any()}
+        group = {name: v for name, v in sizes.items() if not np.isnan(v).any()}
+        points |= _prefills(which, group) if kind == "prefill_attention" else {_name(kind, which): group}
     return points
+
+
+def _name(op: str, variant: str) -> str:
+    """The group of an op and its dtype, backend or kernel, as `simkv.calibrate` names it."""
+    names = {"skewed_attention": f"uneven_decode/{variant}", "lm_head": "head", "sampler": "sampler"}
+    return names.get(op, f"{op}/{variant}")
+
+
+def _prefills(variant: str, points: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """Whole prompts, and single chunks if some are over a prefix: those are another family."""
+    whole, single = points["context"] == 0, points["batch"] == 1
+    groups = {f"prefill_attention/{variant}": whole}
+    if not whole.all():
+        groups[f"chunked_attention/{variant}"] = single
+    return {
+        group: {name: values[own] for name, values in points.items()}
+        for group, own in groups.items()
+        if own.any()
+    }

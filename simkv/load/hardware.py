@@ -3,7 +3,7 @@
 A name may carry the number of GPUs: ``h100_sxm`` takes what the layout needs in one node, ``h100_sxm_x8`` is
 one node of 8, ``h100_sxm_2x8`` two nodes of 8. A profile may start from another: ``like: h100_sxm`` takes
 everything from there that the file does not say itself; ``null`` takes a key away. ``calibration: NAME`` names a
-calibration, shipped or beside the profile.
+calibration, shipped or beside the profile, or several of other engine versions.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from simkv.load.calibration import find_calibration
 from simkv.load.document import Document, KeyPath, read_document
 from simkv.load.faults import faults_of, shown
 from simkv.load.shipped import shipped_dir
+from simkv.spec.calibration import CalibrationSpec
 from simkv.spec.hardware import HardwareSpec
 
 # what makes it another GPU than the one whose kernels were measured
@@ -104,7 +105,8 @@ def _load(path: Path, with_calibration: bool) -> HardwareSpec:
     if not with_calibration:
         fields.pop("calibration", None)
     elif fields.get("calibration") is not None:
-        fields["calibration"] = _calibration(fields["calibration"], chain)
+        fields["calibration"], *others = _calibrations(fields["calibration"], chain)
+        fields["other_calibrations"] = tuple(others)
     try:
         return HardwareSpec.model_validate(fields)
     except ValidationError as error:
@@ -116,15 +118,18 @@ def _gpu_of(document: Document) -> Mapping[str, Any]:
     return gpu if isinstance(gpu, dict) else {}
 
 
-def _calibration(name: Any, chain: Sequence[Document]) -> Any:
-    """Read what ``calibration: NAME`` names; another GPU than the one it was found for takes part of it over."""
+def _calibrations(names: Any, chain: Sequence[Document]) -> list[CalibrationSpec]:
+    """Read what ``calibration:`` names; another GPU than the one it was found for takes part of it over."""
     owner = next(index for index, document in enumerate(chain) if "calibration" in document.value)
-    place = chain[owner].where(("calibration",))
-    if not isinstance(name, str):
-        raise ScenarioError(f"{place}: calibration: wanted the name of one, got {shown(name)}")
-    found = find_calibration(name, Path(chain[owner].source).parent, f"{place}: calibration")
+    place = f"{chain[owner].where(('calibration',))}: calibration"
+    wanted = names if isinstance(names, list) else [names]
+    if not wanted or not all(isinstance(name, str) for name in wanted):
+        raise ScenarioError(f"{place}: wanted the name of one, or a list of names, got {shown(names)}")
     is_transferred = any(not _SPEED.isdisjoint(_gpu_of(document)) for document in chain[:owner])
-    return found.replace(is_transferred=is_transferred)
+    directory = Path(chain[owner].source).parent
+    return [
+        find_calibration(name, directory, place).replace(is_transferred=is_transferred) for name in wanted
+    ]
 
 
 def _read_chain(path: Path) -> Iterator[Document]:

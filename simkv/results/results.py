@@ -67,6 +67,7 @@ class Results:
             summarize(self.log, self.slo)
             | idle_shares(self.bubbles)
             | _client_options(self.scenario.get("workload") or {})
+            | {"kernel_tables": _kernel_tables(self.scenario)}
         )
 
     @cached_property
@@ -132,3 +133,13 @@ def _client_options(workload: Mapping[str, Any]) -> dict[str, Any]:
         "burstiness": workload.get("burstiness"),
         "max_concurrency": workload.get("max_concurrency"),
     }
+
+
+def _kernel_tables(scenario: Mapping[str, Any]) -> str | None:
+    """Device, engine and version of the measurements that kernel times come from, None if there are none."""
+    hardware = scenario.get("hardware")
+    calibration = hardware.get("calibration") if isinstance(hardware, Mapping) else None
+    if not calibration:
+        return None
+    parts = (calibration.get(name) for name in ("device", "engine", "engine_version"))
+    return " ".join(part for part in parts if part)

@@ -73,7 +73,10 @@ def format_breakdown(summary: Mapping[str, Any]) -> str:
     lines.append(f"{'CPU before steps':<26} {summary['scheduling_time_s']:>12.3f}")
     shares = {kind: summary[f"{kind}_input_share"] for kind in INPUT_KINDS}
     named = ", ".join(f"{_percent(share)} {kind}" for kind, share in shares.items() if share)
-    return "\n".join([*lines, f"inputs: {named or 'none'}"])
+    lines.append(f"inputs: {named or 'none'}")
+    if summary.get("kernel_tables"):
+        lines.append(f"kernels: as measured on {summary['kernel_tables']}")
+    return "\n".join(lines)
 
 
 def _percent(share: float) -> str:

@@ -27,6 +27,7 @@ class KernelFit(Spec):
     parameters  of the form in `simkv.cost.kernels`, by name: seconds, shares, bytes; by group size in a dict
     num_points  measurements that the fit looked at
     error       median relative error of a like fit on points that it had not seen
+    residual_octaves  of a collective: doublings of the message over which a measured deviation lasts
     """
 
     parameters: Annotated[dict[str, Value], BeforeValidator(_int_keys)]
@@ -35,6 +36,7 @@ class KernelFit(Spec):
     date: str | None = None
     num_points: int | None = None
     error: float | None = None
+    residual_octaves: float | None = Field(default=None, gt=0)
 
 
 class CalibrationSpec(Spec):
@@ -50,3 +52,14 @@ class CalibrationSpec(Spec):
     points: str | None = None
     is_transferred: bool = False
     families: dict[str, KernelFit]
+
+    @property
+    def minor_version(self) -> tuple[int, int] | None:
+        """(major, minor) of the engine, None if it is not known."""
+        parts = (self.engine_version or "").split(".")
+        return (int(parts[0]), int(parts[1])) if len(parts) > 1 and "".join(parts[:2]).isdigit() else None
+
+    @property
+    def title(self) -> str:
+        """Device, engine and version, such as ``h100_sxm vllm 0.24.0``."""
+        return " ".join(part for part in (self.device, self.engine, self.engine_version) if part)

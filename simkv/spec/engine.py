@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from simkv.spec.base import NonNegativeFloat, NonNegativeInt, PositiveInt, Spec
 from simkv.spec.hardware import HardwareSpec
@@ -20,6 +20,7 @@ FIRST_V1 = (0, 8)  # the first version whose default engine is V1
 _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,4})(?:\.|$)")
 KvCacheDtype = Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"]
 Policy = Literal["fcfs", "priority"]
+BroadcastWait = Literal["always", "sampled", "never"]
 
 
 class EngineSpec(Spec):
@@ -45,6 +46,8 @@ class EngineSpec(Spec):
     enforce_eager: bool = False
     disable_custom_all_reduce: bool = False
     distributed_executor_backend: Literal["uniproc", "mp", "ray"] | None = None
+    dynamic_chunking: bool = False  # simkv's own, as is the next
+    broadcast_wait: BroadcastWait | None = None
     swap_space: NonNegativeFloat | None = None  # accepted and without effect, as in vLLM V1
 
     @field_validator("vllm_version")
@@ -52,6 +55,14 @@ class EngineSpec(Spec):
     def _check_version(cls, version: str) -> str:
         parse_version(version)
         return version
+
+    @model_validator(mode="after")
+    def _check_chunks(self) -> EngineSpec:
+        if self.dynamic_chunking and not self.enable_chunked_prefill:
+            raise ValueError(
+                "dynamic_chunking wants enable_chunked_prefill: true, got false; use one of them"
+            )
+        return self
 
 
 class ResolvedEngine(Spec):
@@ -76,7 +87,9 @@ class ResolvedEngine(Spec):
     long_prefill_token_threshold_adaptive: bool
     enforce_eager: bool
     disable_custom_all_reduce: bool
-    distributed_executor_backend: str
+    distributed_executor_backend: Literal["uniproc", "mp", "ray"]
+    dynamic_chunking: bool
+    broadcast_wait: BroadcastWait
 
     @property
     def kv_cache_dtype_bytes(self) -> float:
@@ -104,6 +117,25 @@ def parse_version(version: str) -> tuple[int, int]:
 def _default_async(version: tuple[int, int], pipeline_parallel_size: int) -> bool:
     """Async scheduling is on by default since 0.14, under a pipeline with model runner v2 (0.32)."""
     return version >= ((0, 14) if pipeline_parallel_size == 1 else (0, 32))
+
+
+def _default_broadcast_wait(version: tuple[int, int]) -> BroadcastWait:
+    """What a batch waits for that was scheduled ahead under a pipeline (`Replica`).
+
+    Model runner v1 took the sampled tokens to the earlier stages in a broadcast that held up their next batch:
+    always, and since pull request 38726 (April 2026, after 0.19) only if the batch before it samples at all.
+    Runner v2, with a stream of its own for it (pull request 42187), is the default as read off 0.32.
+    """
+    if version >= (0, 32):
+        return "never"
+    return "sampled" if version >= (0, 20) else "always"
+
+
+def _default_executor(hardware: HardwareSpec, num_gpus: int) -> Literal["uniproc", "mp", "ray"]:
+    """One process for one GPU, processes for those of a node, Ray for several nodes."""
+    if num_gpus == 1:
+        return "uniproc"
+    return "mp" if num_gpus <= (hardware.num_gpus_per_node or hardware.node.max_num_gpus) else "ray"
 
 
 def _v0_sizes(version: tuple[int, int], max_model_len: int) -> tuple[int, int]:
@@ -177,5 +209,7 @@ def resolve_engine(
         enforce_eager=engine.enforce_eager,
         disable_custom_all_reduce=engine.disable_custom_all_reduce,
         distributed_executor_backend=engine.distributed_executor_backend
-        or ("uniproc" if num_gpus_per_replica == 1 else "mp"),
+        or _default_executor(hardware, num_gpus_per_replica),
+        dynamic_chunking=engine.dynamic_chunking,
+        broadcast_wait=engine.broadcast_wait or _default_broadcast_wait(version),
     )

@@ -5,13 +5,17 @@ Every number is a `Quantity`: a value with the place it comes from.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from simkv.spec.base import PositiveInt, Spec
+from simkv.spec.base import PositiveInt, Spec, as_tuple
 from simkv.spec.calibration import CalibrationSpec
 from simkv.units import parse_quantity
+
+_MINOR_VERSION = re.compile(r"[0-9]+\.[0-9]+")
+_FAR = 10**6  # versions: further than any
 
 
 class Quantity(Spec):
@@ -124,7 +128,10 @@ class KernelSpec(Spec):
     decode_attention_memory_efficiency: Fraction
     decode_attention_floor_s: Seconds
     decode_attention_per_token_s: Seconds
+    # what a decode costs beside a prefill chunk, of what it costs alone; None = 1, the sum of the parts
+    mixed_decode_factor: Fraction | None = None
     elementwise_memory_efficiency: Fraction
+    elementwise_floor_s: Seconds | None = None  # of a kernel that moves a few bytes; None = kernel_launch_s
     all_reduce_small_s: Seconds  # floor of the custom kernel in a CUDA graph, 2 GPUs
     all_reduce_eager_s: Seconds  # what launching it without a graph adds
     nccl_small_s: Seconds  # floor of NCCL, 2 GPUs
@@ -133,12 +140,44 @@ class KernelSpec(Spec):
     collective_bandwidth_efficiency: Annotated[dict[int, Fraction], BeforeValidator(_int_keys)]
 
 
+# What messages between processes take: the gap of 0.85 ms before 0.15 was measured on servers of several, so it
+# holds their part; the smaller one since then on servers of one GPU, which have none.
+_UNIPROC = Quantity(value=0.0, mark="assumed", source="no message leaves the process")
+_MP = Quantity(
+    value=0.0,
+    mark="assumed",
+    source="queues in shared memory; in the gap where that was measured with them, no public figure elsewhere",
+)
+_RAY = Quantity(
+    value=0.27e-3,
+    mark="assumed",
+    source="vLLM pull request 11107 (V1, Ray compiled graphs): 9.427 s against 9.357 s with mp for 256 tokens, "
+    "Llama-3.1-8B TP2 on L4 GPUs; taken over to all GPUs and versions",
+)
+
+
+class GapSpec(Spec):
+    """The gap of `HostSpec` in older engine versions."""
+
+    gap_s: Seconds
+    gap_per_sequence_s: Seconds
+
+
+def _versions(raw: Any) -> Any:
+    if isinstance(raw, dict):
+        wrong = [key for key in raw if not _MINOR_VERSION.fullmatch(str(key))]
+        if wrong:
+            raise ValueError(f"wanted engine versions such as '0.15', got {str(wrong[0])!r}")
+    return raw
+
+
 class HostSpec(Spec):
     """What the CPU adds to a batch, and the client to a request.
 
     Scheduling a batch and taking in its tokens takes `step_s` and a part a sequence and a new block; when
     scheduling runs ahead (async) it is hidden behind the batch that the GPU runs. The gap, in which the
-    worker prepares the next batch's inputs, is not hidden.
+    worker prepares the next batch's inputs, is not hidden. `before` has the gap of engine versions before its
+    keys: ``{"0.15": {gap_s: …, gap_per_sequence_s: …}}``.
     """
 
     step_s: Seconds
@@ -148,12 +187,32 @@ class HostSpec(Spec):
     gap_per_sequence_s: Seconds
     eager_step_s: Seconds  # launching a whole model's kernels one by one, without CUDA graphs
     client_round_trip_s: Seconds
+    before: Annotated[dict[str, GapSpec], BeforeValidator(_versions)] = Field(default_factory=dict)
+    # what an executor adds to the gap on each stage
+    executor_uniproc_s: Seconds = _UNIPROC
+    executor_mp_s: Seconds = _MP
+    executor_ray_s: Seconds = _RAY
+
+    def at_version(self, major: int, minor: int) -> HostSpec:
+        """The host with the gap of an engine version as its only one."""
+        keys = {tuple(int(part) for part in key.split(".")): key for key in self.before}
+        later = [version for version in keys if version > (major, minor)]
+        gap = self.before[keys[min(later)]] if later else None
+        changes = {"gap_s": gap.gap_s, "gap_per_sequence_s": gap.gap_per_sequence_s} if gap else {}
+        return self.replace(**changes, before={}) if self.before else self
+
+    def executor_s(self, backend: Literal["uniproc", "mp", "ray"]) -> Quantity:
+        """What an executor (`distributed_executor_backend`) adds to the gap of each batch on each stage."""
+        return {"uniproc": self.executor_uniproc_s, "mp": self.executor_mp_s, "ray": self.executor_ray_s}[
+            backend
+        ]
 
 
 class HardwareSpec(Spec):
     """GPUs × nodes. `num_gpus_per_node` None = what the layout needs, in one node.
 
-    `calibration` takes the place of the figures in `kernels` for the families that it has.
+    `calibration` takes the place of the figures in `kernels` for the families that it has. There may be
+    `other_calibrations`, found with other engine versions; `at_version` chooses.
     """
 
     name: str
@@ -164,6 +223,7 @@ class HardwareSpec(Spec):
     kernels: KernelSpec
     host: HostSpec
     calibration: CalibrationSpec | None = None
+    other_calibrations: Annotated[tuple[CalibrationSpec, ...], BeforeValidator(as_tuple)] = ()
     num_gpus_per_node: PositiveInt | None = None
     num_nodes: PositiveInt = 1
 
@@ -171,6 +231,24 @@ class HardwareSpec(Spec):
     def num_gpus(self) -> int | None:
         """GPUs of the box, None if it takes what the layout needs."""
         return None if self.num_gpus_per_node is None else self.num_gpus_per_node * self.num_nodes
+
+    def at_version(self, major: int, minor: int) -> HardwareSpec:
+        """The box as an engine version finds it.
+
+        With that version's gap, and of its calibrations that of the nearest version; the newer of two as near.
+        """
+        host = self.host.at_version(major, minor)
+        if not self.other_calibrations:
+            return self.replace(host=host)
+
+        def distance(calibration: CalibrationSpec) -> tuple[int, int, int]:
+            found = calibration.minor_version
+            if found is None:
+                return _FAR, _FAR, 0
+            return abs(found[0] - major), abs(found[1] - minor), -found[1]
+
+        nearest = min((self.calibration, *self.other_calibrations), key=distance)  # type: ignore[arg-type]
+        return self.replace(host=host, calibration=nearest, other_calibrations=())
 
     def has_dtype(self, dtype: str) -> bool:
         """True if the tensor cores compute in `dtype`."""

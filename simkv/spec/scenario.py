@@ -47,6 +47,11 @@ class Scenario(Spec):
         )
 
     @cached_property
+    def resolved_hardware(self) -> HardwareSpec:
+        """The box with the kernel calibration of the engine version that is nearest to the one asked for."""
+        return self.hardware.at_version(*self.resolved_engine.version)
+
+    @cached_property
     def layers_per_stage(self) -> tuple[int, ...]:
         """Layers on each pipeline stage."""
         return self.parallel.pipeline_layer_partition or split_layers(

@@ -191,16 +191,16 @@ def test_chunks_and_mixed_batches_meet_their_bars(card):
 @needs_reference
 @pytest.mark.parametrize("card", CARDS)
 def test_elementwise_kernels_sampler_and_head_meet_their_bar(card):
-    _, peak, bandwidth, _, _ = CARDS[card]
+    _, peak, bandwidth, num_sms, _ = CARDS[card]
     rows, out = parted(layers_of(card, "dense", "elementwise"), "elementwise")
-    kernels = fit_elementwise(rows[~out], bandwidth)
+    kernels = fit_elementwise(rows[~out], bandwidth, num_sms)
     errors = [
         elementwise.seconds(kernels[kernel], bandwidth, tokens, width) / seconds - 1
         for kernel, tokens, width, seconds in rows.loc[out].itertuples(index=False)
     ]
     within(errors, 0.08, 0.25)
     rows, out = parted(layers_of(card, "per_sequence", "sampler"), "sampler")
-    sampler = fit_sampler(rows[~out], bandwidth)
+    sampler = fit_sampler(rows[~out], bandwidth, num_sms)
     within(
         elementwise.seconds(sampler, bandwidth, *columns(rows[out], "tokens", "n")) / rows.loc[out, "seconds"]
         - 1,
@@ -230,20 +230,3 @@ def test_parts_alone_fall_short_of_a_mixed_batch_as_measured(card, share):
     parts = both["chunk_s"] + both["decode_s"]
     assert (1 - parts / both["seconds"]).median() == pytest.approx(share, abs=0.01)
     assert (1 - parts / predicted).median() == pytest.approx(share, abs=0.03)
-
-
-@needs_reference
-@pytest.mark.parametrize("card", CARDS)
-def test_uneven_contexts_cost_a_tail(card):
-    """Decodes alone, some of them longer: the tail halves the error of the ninetieth percentile."""
-    _, peak, bandwidth, num_sms, cache = CARDS[card]
-    found = fit_mixed(
-        layers_of(card, "attention", "prefill_attention"),
-        layers_of(card, "attention", "mixed_attention"),
-        peak, bandwidth, num_sms, cache,
-    )  # fmt: skip
-    rows = pd.read_csv(REFERENCE / "layers" / f"{card}_llama-3.1-8b_tp1_skew.csv")
-    rows = rows[rows["regime"] == "pure"]
-    even_s, uneven_s = (rows[f"t_{name}_us"].to_numpy() * 1e-6 / 3 for name in ("mean", "skew"))
-    tail_s = mixed.uneven_decode_s(found, peak, num_sms, *columns(rows, "n", "kv_mean", "kv_big"), 8, 128)
-    within((even_s + tail_s) / uneven_s - 1, 0.05, 0.09)

@@ -18,13 +18,21 @@ every_calibration = pytest.mark.parametrize("name", shipped_calibrations())
 
 
 @cache
+def calibrated(name):
+    """The profile of a calibration's device with that calibration."""
+    hardware = hardware_of(name.partition("_vllm")[0])
+    found = [each for each in (hardware.calibration, *hardware.other_calibrations) if each.points == name]
+    return hardware.replace(calibration=found[0], other_calibrations=())
+
+
+@cache
 def points_of(name):
-    return kernel_points(hardware_of(name))
+    return kernel_points(calibrated(name))
 
 
 @cache
 def fitted(name="h100_sxm"):
-    return FittedKernels(hardware_of(name), points_of(name))
+    return FittedKernels(calibrated(name), points_of(name))
 
 
 def bandwidth_share(num_seqs, context):
@@ -112,6 +120,16 @@ def test_another_gpu_takes_efficiencies_over_but_no_residuals():
     assert FittedKernels(hardware).all_reduce(2, False) is None
 
 
+@pytest.mark.parametrize(
+    ("version", "used"), [("0.10.2", "0.19.0"), ("0.21", "0.19.0"), ("0.22", "0.24.0"), ("0.32.0", "0.24.0")]
+)
+def test_the_calibration_of_the_nearest_engine_version_is_used(version, used):
+    scenario = scenario_of("Llama-3.1-8B")
+    scenario = scenario.replace(engine={"vllm_version": version})
+    assert scenario.resolved_hardware.calibration.engine_version == used
+    assert CostModel(scenario).hardware.calibration.engine_version == used
+
+
 def test_most_of_a_long_decode_rests_on_measurements():
     cost = CostModel(scenario_of("Llama-3.1-70B", tp=8), points_of("h100_sxm"))
     (time,) = cost.stage_times(shape_of([131_072] * 8))
@@ -121,7 +139,8 @@ def test_most_of_a_long_decode_rests_on_measurements():
 @every_calibration
 def test_with_residuals_time_falls_no_lower_than_three_quarters_of_its_running_maximum(name):
     """Real kernels have dips; raw tables of single products fall further, whole steps rarely do."""
-    cost = CostModel(scenario_of("Llama-3.1-8B", hardware=name), points_of(name))
+    scenario = scenario_of("Llama-3.1-8B").replace(hardware=calibrated(name))
+    cost = CostModel(scenario, points_of(name))
     for shapes in (
         [shape_of([2_000] * num_decodes) for num_decodes in range(1, 257)],
         [shape_of([], [(num_tokens, 0)]) for num_tokens in range(64, 8_192, 64)],

@@ -114,7 +114,24 @@ def test_the_executor_follows_the_number_of_gpus():
     assert resolved().distributed_executor_backend == "uniproc"
     assert resolved(tp=2).distributed_executor_backend == "mp"
     assert resolved(pp=2).distributed_executor_backend == "mp"
+    assert resolved(tp=8).distributed_executor_backend == "mp"
+    assert resolved(tp=8, pp=2).distributed_executor_backend == "ray"
     assert resolved(tp=2, distributed_executor_backend="ray").distributed_executor_backend == "ray"
+
+
+@pytest.mark.parametrize(
+    ("version", "wait"),
+    [
+        ("0.14.0", "always"),
+        ("0.19.1", "always"),
+        ("0.20.0", "sampled"),
+        ("0.31.0", "sampled"),
+        ("0.32.0", "never"),
+    ],
+)
+def test_what_a_batch_scheduled_ahead_waits_for_in_a_pipeline(version, wait):
+    assert resolved(pp=2, vllm_version=version).broadcast_wait == wait
+    assert resolved(pp=2, vllm_version=version, broadcast_wait="sampled").broadcast_wait == "sampled"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from simkv.calibrate.fits.solve import Unknown, medians, solve
 from simkv.cost.kernels import chunked_attention, mixed
 from simkv.cost.kernels.chunked_attention import TileParameters
 from simkv.cost.kernels.mixed import MixedParameters
+from simkv.cost.kernels.mixed_penalty import UnevenPenalty
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,6 +89,25 @@ def fit_mixed(
         "cache_bytes": Unknown(cache_bytes, cache_bytes / 3, cache_bytes * 3),
     }
     return parameters(solve(predict, measured, unknowns, outlier=_OUTLIER))
+
+
+def fit_uneven(predict: Callable[[UnevenPenalty], np.ndarray], rows: pd.DataFrame) -> UnevenPenalty:
+    """Fit what long contexts cost among short ones (rows of op ``skewed_attention``).
+
+    `predict` gives the seconds of the rows for a penalty, by forms and residuals that are known by then.
+    """
+    found = solve(
+        lambda values: predict(UnevenPenalty(values["tile_share"])),
+        rows["seconds"].to_numpy(float),
+        {"tile_share": Unknown(1.0, 1e-3, 10.0)},
+    )
+    return UnevenPenalty(found["tile_share"])
+
+
+def uneven_contexts(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and longest context of rows of op ``skewed_attention``."""
+    batch, short, num_long, skew = _columns(rows, ("batch", "context", "num_long", "skew"))
+    return short * (1.0 + (skew - 1.0) * num_long / batch), short * skew
 
 
 def _tile(values: dict[str, float], tile_rows: int) -> TileParameters:

@@ -22,6 +22,7 @@ from simkv.cost.kernels.collectives import (
 if TYPE_CHECKING:
     import pandas as pd
 
+_NUM_CUSTOM_UNKNOWNS = 6  # of one-shot and two-shot kernels
 _RATE = "bytes_per_s_"  # prefix of the unknowns that belong to one group size
 
 
@@ -63,6 +64,11 @@ def fit_ring(frame: pd.DataFrame, op: str, has_switch: bool = True) -> RingParam
         starts,
     )
     return _ring(found, sizes)
+
+
+def ring_unknowns(frame: pd.DataFrame, has_switch: bool = True) -> int:
+    """How many parameters `fit_ring` finds for these rows."""
+    return 3 + frame["world_size"].nunique() + (4 if has_switch else 0)
 
 
 def _ring(values: dict[str, float], sizes: list[int]) -> RingParameters:
@@ -126,6 +132,20 @@ def fit_custom(graph: pd.DataFrame, eager: pd.DataFrame | None = None) -> Custom
     unknowns = one_shot | two_shot if has_two_shots else one_shot
     found = solve(predict, np.concatenate([seconds for _, _, seconds in groups]), unknowns)
     return _with_eager(parameters(found), eager if eager is not None else graph)
+
+
+def lacks(graph: pd.DataFrame, eager: pd.DataFrame | None = None) -> str | None:
+    """Return what `fit_custom` would need beside these rows, None if they are enough."""
+    for frame in (graph, graph if eager is None else eager):
+        for size, num_bytes, _ in _by_size(frame):
+            if not (num_bytes < min(one_shot_max_bytes(size), CUSTOM_MAX_BYTES / 4)).any():
+                return f"small messages of {size} GPUs"
+    large = graph[graph["num_bytes"] >= CUSTOM_MAX_BYTES]
+    if len(large) <= ring_unknowns(large, has_switch=False):
+        return f"more messages from {CUSTOM_MAX_BYTES // 1024**2} MiB on"
+    if len(graph) - len(large) <= _NUM_CUSTOM_UNKNOWNS:
+        return f"more messages below {CUSTOM_MAX_BYTES // 1024**2} MiB"
+    return None
 
 
 def _with_eager(parameters: CustomParameters, frame: pd.DataFrame) -> CustomParameters:

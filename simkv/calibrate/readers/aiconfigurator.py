@@ -1,7 +1,8 @@
 """Reader of the kernel tables of the PyPI package ``aiconfigurator-core`` (Apache-2.0), a system at a time.
 
-Only its data files are read: ``systems/data/<system>/<op>/<engine>/<version>/*.parquet``. Latencies are in
-milliseconds. Attention tables have whole prompts (`step` is 0 in every row) and decodes whose context is
+Only its data files are read: ``systems/data/<system>/<op>/<engine>/<version>/*.parquet``; in the folder of an
+unpacked ``aiconfigurator`` up to 0.10, which has older engine versions, there is no folder by op. Latencies are
+in milliseconds. Attention tables have whole prompts (`step` is 0 in every row) and decodes whose context is
 `step` + `isl`; rows with a sliding window are left out.
 """
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 PACKAGE = "aiconfigurator_core"
 SOURCE = "aiconfigurator-core 0.12.0"
-_DATA = Path("systems") / "data"
+OLDER_SOURCE = "aiconfigurator 0.10.0"
+DATA = Path("systems") / "data"
 _TABLES = {
     "gemm": ("gemm", "gemm_perf"),
     "prefill_attention": ("attention", "context_attention_perf"),
@@ -40,6 +42,23 @@ def find_root() -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
+def is_older(root: Path, system: str) -> bool:
+    """True for the layout of ``aiconfigurator`` up to 0.10: no folders by op."""
+    return not (root / DATA / system / "gemm").is_dir()
+
+
+def source_of(root: Path, system: str) -> str:
+    """Return the package and version whose layout a folder has."""
+    return OLDER_SOURCE if is_older(root, system) else SOURCE
+
+
+def table_file(root: Path, system: str, folder: str, engine: str, version: str, name: str) -> Path:
+    """Return where a table of a system lies, in either layout."""
+    data = root / DATA / system
+    owner = data / engine if is_older(root, system) else data / folder / engine
+    return owner / version / f"{name}.parquet"
+
+
 def read_aiconfigurator(
     system: str, version: str, engine: str = "vllm", root: Path | None = None
 ) -> Measurements:
@@ -50,22 +69,25 @@ def read_aiconfigurator(
     """
     import pandas as pd
 
-    data = (root or find_root()) / _DATA
+    root = root or find_root()
+    data = root / DATA
     if not data.is_dir():
         raise TraceError(f"{data}: is not a folder of {SOURCE}")
     _choose("system", system, (path.name for path in data.iterdir() if path.is_dir()))
-    # <op>/<engine>/<version>/<table>; not every version has every table
+    # not every version has every table
     names = {name for _, name in _TABLES.values()}
-    known = [path.parts[-3:-1] for path in (data / system).glob("*/*/*/*.parquet") if path.stem in names]
+    pattern = "*/*/*.parquet" if is_older(root, system) else "*/*/*/*.parquet"
+    known = [path.parts[-3:-1] for path in (data / system).glob(pattern) if path.stem in names]
     _choose("engine", engine, (found for found, _ in known))
     _choose("version", version, (found for owner, found in known if owner == engine))
+    source = source_of(root, system)
     frames = []
     for op, (folder, name) in _TABLES.items():
-        file = data / system / folder / engine / version / f"{name}.parquet"
+        file = table_file(root, system, folder, engine, version, name)
         if file.exists():
             frame = _READERS[op](_read(file)).assign(op=op)
-            frames.append(frame.assign(device=system, engine=engine, engine_version=version, source=SOURCE))
-    return validate(pd.concat(frames, ignore_index=True), f"{SOURCE} {system} {engine} {version}")
+            frames.append(frame.assign(device=system, engine=engine, engine_version=version, source=source))
+    return validate(pd.concat(frames, ignore_index=True), f"{source} {system} {engine} {version}")
 
 
 def _choose(kind: str, name: str, known: Iterable[str]) -> None:

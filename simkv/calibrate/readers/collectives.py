@@ -1,7 +1,7 @@
 """Reader of the communication tables of ``aiconfigurator-core``: vLLM's custom all-reduce and NCCL.
 
 ``message_size`` counts elements of the dtype in both. Rows of several measurements of one point stay: fits take
-medians. Source: PyPI package aiconfigurator-core 0.12.0 (Apache-2.0).
+medians. Source: PyPI package aiconfigurator-core 0.12.0 or aiconfigurator 0.10.0 (both Apache-2.0).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simkv.calibrate.measurements import Measurements, validate
+from simkv.calibrate.readers.aiconfigurator import SOURCE
 from simkv.errors import TraceError
 
 if TYPE_CHECKING:
@@ -31,26 +32,26 @@ _DTYPES = {
 _BACKENDS = {"vllm_graph": "custom_graph", "vllm_eager": "custom_eager"}
 
 
-def read_custom_all_reduce(path: Path, device: str) -> Measurements:
+def read_custom_all_reduce(path: Path, device: str, package: str = SOURCE) -> Measurements:
     """Read a ``comm/vllm/<version>/custom_allreduce_perf.parquet`` measured on `device`."""
     columns = ("version", "op_name", "allreduce_dtype", "num_gpus", "message_size", "latency", "backend")
     rows = _read(path, columns)
     _check(path, rows, "backend", _BACKENDS)
-    frame = _in_schema(path, rows, "allreduce_dtype", device)
+    frame = _in_schema(path, rows, "allreduce_dtype", device, package)
     return validate(frame.assign(backend=rows["backend"].map(_BACKENDS), engine="vllm"), str(path))
 
 
-def read_nccl(path: Path, device: str) -> Measurements:
+def read_nccl(path: Path, device: str, package: str = SOURCE) -> Measurements:
     """Read a ``comm/nccl/<version>/nccl_perf.parquet`` measured on `device`; the engine is NCCL itself.
 
     The version is that of the folder: the column of some tables names another one.
     """
     rows = _read(path, ("op_name", "nccl_dtype", "num_gpus", "message_size", "latency"))
-    frame = _in_schema(path, rows.assign(version=path.parent.name), "nccl_dtype", device)
+    frame = _in_schema(path, rows.assign(version=path.parent.name), "nccl_dtype", device, package)
     return validate(frame.assign(backend="nccl", engine="nccl"), str(path))
 
 
-def _in_schema(path: Path, rows: pd.DataFrame, dtype: str, device: str) -> pd.DataFrame:
+def _in_schema(path: Path, rows: pd.DataFrame, dtype: str, device: str, package: str) -> pd.DataFrame:
     import pandas as pd
 
     _check(path, rows, "op_name", _OPS)
@@ -64,7 +65,7 @@ def _in_schema(path: Path, rows: pd.DataFrame, dtype: str, device: str) -> pd.Da
             "seconds": rows["latency"] * 1e-3,
             "device": device,
             "engine_version": rows["version"],
-            "source": f"aiconfigurator-core {'/'.join(path.parts[-5:])}",
+            "source": f"{package.split(maxsplit=1)[0]} {'/'.join(path.parts[-5:])}",
         }
     )
 

@@ -7,10 +7,14 @@ LLMServingSim profiles (MIT), vLLM 0.19.
 The times of ``*_skew.csv`` are those of three calls: with equal contexts they are 3.00 times the attention
 file's at all 26,012 shapes that two published pairs share (5th to 95th percentile 2.98 to 3.06). Its rows with a
 prefill chunk beside the decodes have no place in the schema and are left out.
+
+A folder of profiles has a card's files as ``CARD_MODEL_tpN_KIND.csv``, the card being the system's name without
+underscores (``rtx4090`` for rtx_4090) and the model a shipped one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,16 +22,37 @@ from typing import TYPE_CHECKING
 from simkv.calibrate.measurements import Measurements, validate
 from simkv.calibrate.readers.tables import read_csv
 from simkv.errors import TraceError
+from simkv.load.model import find_model
 from simkv.spec.model import ModelSpec
 from simkv.units import ceil_div
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SOURCE = "LLMServingSim profiles (MIT)"
 _SKEW_CALLS = 3
 # kernels that move bytes, with the elements of a token that each puts out
 ELEMENTWISE = ("embedding", "layernorm", "rotary_emb", "act_fn", "final_layernorm")
 GEMMS = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+
+
+def read_profiles(
+    root: Path, system: str, engine: str = "vllm", engine_version: str = "0.19"
+) -> Measurements:
+    """Read every file of a system's card in a folder; raise TraceError if there is none."""
+    import pandas as pd
+
+    card = system.replace("_", "")
+    pattern = re.compile(rf"{re.escape(card)}_(.+)_tp(\d+)_[a-z_]+\.csv")
+    found = [(path, named) for path in sorted(root.glob("*.csv")) if (named := pattern.fullmatch(path.name))]
+    if not found:
+        raise TraceError(f"{root}: wanted per-layer profiles {card}_MODEL_tpN_KIND.csv; found none")
+    tables = [
+        read_layers(path, system, find_model(named[1]), int(named[2]), engine, engine_version).frame
+        for path, named in found
+    ]
+    frame = pd.concat([table.dropna(axis="columns", how="all") for table in tables], ignore_index=True)
+    return validate(frame, str(root))
 
 
 def read_layers(

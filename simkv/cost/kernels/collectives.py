@@ -122,6 +122,14 @@ def one_shot_max_bytes(world_size: int) -> float:
     return next((limit for size, limit in ONE_SHOT_MAX_BYTES if world_size <= size), 0.0)
 
 
+def kernel_changes(backend: str, world_size: int) -> tuple[float, ...]:
+    """Sizes in bytes from which a backend takes another kernel; NCCL blends its protocols itself."""
+    if not backend.startswith("custom"):
+        return ()
+    limit = one_shot_max_bytes(world_size)
+    return tuple(sorted({min(limit, float(CUSTOM_MAX_BYTES)), float(CUSTOM_MAX_BYTES)}))
+
+
 def power_sum(first: Any, second: Any, power: float) -> Any:
     """(aᵖ + bᵖ)^(1/p): the sum for p = 1, nearly the larger for a high p."""
     if power == 1.0:

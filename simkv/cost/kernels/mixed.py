@@ -1,4 +1,4 @@
-"""Attention of a batch with prefill chunks and decodes in one call, and of decodes of uneven contexts.
+"""Attention of a batch with prefill chunks and decodes in one call.
 
 A mixed batch takes longer than its parts alone because it is not two kernels but one, made for chunks: each
 decode becomes a whole tile of one useful row for each query head, walks over its keys alone (no split-KV), and
@@ -19,7 +19,7 @@ Decodes count with their average, so batches of equal sums cost the same but for
 Form and numbers: LLMServingSim's profiles of vLLM 0.19 (FlashAttention 2) on RTX PRO 6000 and RTX 4090, whose
 mixed batches (from 50 µs) take 1.28 and 1.53 times the sum of their parts in the median, and over twice at the
 ninetieth percentile. FlashAttention 3 packs the query heads of a KV head into one tile and schedules
-dynamically: on Hopper this form is an extrapolation.
+dynamically: on Hopper this form is an extrapolation (`simkv.cost.kernels.mixed_penalty` is the compact one).
 """
 
 from __future__ import annotations
@@ -35,11 +35,9 @@ from simkv.cost.kernels.chunked_attention import (
     num_splits,
     tiles,
 )
-from simkv.cost.kernels.ufuncs import Values, larger, smaller, smooth_max
+from simkv.cost.kernels.ufuncs import Timing, Values, larger, smaller, smooth_max
 
 _BINDING_SHARPNESS = 8.0  # arithmetic or memory: the longer one, with a narrow blend
-# decodes alone: blocks for each SM from which contexts are no longer split, and how sharply
-_UNSPLIT_FILL, _SPLIT_SHARPNESS = 1.5, 6.0
 _CACHE_SHARPNESS = 6.0  # from all in the L2 cache to nothing within a doubling
 
 
@@ -78,7 +76,7 @@ def seconds(
     work = tiles(parameters.tiles, num_sms, 1, chunk, context, heads)
     longest = decode_context * (num_decodes > 0) if longest_decode is None else longest_decode
     num_idle = num_decodes * (work.num_rows - 1)
-    return _seconds(
+    return _timing(
         parameters,
         (peak_flops_per_s, bandwidth_bytes_per_s, num_sms),
         work,
@@ -87,10 +85,10 @@ def seconds(
         (num_decodes, num_decodes * decode_context, longest),
         (heads, kv_heads, head_dim),
         kv_bytes,
-    )
+    ).seconds
 
 
-def batch_seconds(
+def batch_timing(
     parameters: MixedParameters,
     peak_flops_per_s: float,
     bandwidth_bytes_per_s: float,
@@ -103,8 +101,8 @@ def batch_seconds(
     kv_heads: int,
     head_dim: int,
     kv_bytes: float = 2.0,
-) -> float:
-    """Seconds of one layer's attention of any batch with at least one chunk; scalars only.
+) -> Timing:
+    """Time of one layer's attention of any batch with at least one chunk; scalars only.
 
     `chunks` are (tokens, context). One chunk gives what `seconds` gives. Non-decreasing when a chunk or a
     decode is added or lengthened.
@@ -112,7 +110,7 @@ def batch_seconds(
     rows = parameters.tiles.tile_rows
     num_rows = [-(-chunk // rows) for chunk, _ in chunks]
     num_idle = num_decodes * (max(num_rows) - 1)  # the grid has as many blocks for every request
-    seconds = _seconds(
+    return _timing(
         parameters,
         (peak_flops_per_s, bandwidth_bytes_per_s, num_sms),
         _tiles_of_all(rows, num_sms, chunks, num_rows, heads),
@@ -122,7 +120,6 @@ def batch_seconds(
         (heads, kv_heads, head_dim),
         kv_bytes,
     )
-    return float(seconds)
 
 
 def _tiles_of_all(
@@ -155,7 +152,7 @@ def _tiles_of_all(
     )
 
 
-def _seconds(
+def _timing(
     parameters: MixedParameters,
     gpu: tuple[float, float, int],
     work: Tiles,
@@ -164,7 +161,7 @@ def _seconds(
     decodes: tuple[Values, Values, Values],
     shape: tuple[Values, Values, Values],
     kv_bytes: float,
-) -> Values:
+) -> Timing:
     p = parameters
     peak_flops_per_s, bandwidth_bytes_per_s, num_sms = gpu
     num_decodes, decode_kv_tokens, longest_decode = decodes
@@ -186,25 +183,5 @@ def _seconds(
     miss = 1 / (1 + (p.cache_bytes / footprint) ** _CACHE_SHARPNESS)
     read_tokens = chunk_kv_tokens + decode_kv_tokens * (1 + (group / side_by_side - 1) * miss)
     memory_s = read_tokens * kv_heads * token_bytes / (p.memory_efficiency * bandwidth_bytes_per_s)
-    return p.tiles.floor_s + smooth_max(compute_s, memory_s, _BINDING_SHARPNESS)
-
-
-def uneven_decode_s(
-    parameters: MixedParameters,
-    peak_flops_per_s: float,
-    num_sms: int,
-    num_decodes: Values,
-    mean_context: Values,
-    longest_context: Values,
-    kv_heads: Values,
-    head_dim: Values,
-) -> Values:
-    """Seconds that a batch of decodes alone takes longer than one of equal contexts and the same sum.
-
-    Once there are enough decodes for every SM, contexts are no longer split and the longest is waited for.
-    """
-    p = parameters
-    fill = num_decodes * kv_heads / num_sms
-    unsplit = 1 / (1 + (_UNSPLIT_FILL / fill) ** _SPLIT_SHARPNESS)
-    key_s = key_seconds(p.tiles, peak_flops_per_s, num_sms, head_dim)
-    return p.tail * key_s * larger(longest_context - mean_context, 0) * unsplit
+    total_s = p.tiles.floor_s + smooth_max(compute_s, memory_s, _BINDING_SHARPNESS)
+    return Timing(total_s, memory_s >= compute_s)

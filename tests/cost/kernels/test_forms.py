@@ -151,6 +151,22 @@ class TestGemm:
         )
 
 
+@given(data=st.data(), is_cold=st.booleans(), splits_equal_heads=st.booleans())
+def test_a_form_at_one_batch_size_is_the_form(data, is_cold, splits_equal_heads):
+    group = next(group for group in GROUPS if group.name == "decode_attention/bfloat16")
+    parameters = replace(data.draw(parameters_of(group)), splits_equal_heads=splits_equal_heads)
+    parameters = parameters.cold() if is_cold else parameters
+    batch, context, heads, kv_heads = data.draw(shapes_of(group))
+    longest = context + data.draw(st.integers(0, 100_000))
+    shape, wait_s = (heads, kv_heads, 128), data.draw(st.sampled_from([0.0, 1e-10]))
+    plain = decode_attention.timing(
+        parameters, *H100, batch, context, *shape, longest, wait_s * (longest - context)
+    )
+    fast = decode_attention.at_batch(parameters, *H100, batch, *shape, wait_s)(context, longest)
+    assert fast[0] == pytest.approx(plain.seconds, rel=1e-12)
+    assert fast[1] == plain.is_memory_bound
+
+
 class TestDecodeAttention:
     parameters = next(group for group in GROUPS if group.name == "decode_attention/bfloat16").starts[0]
 

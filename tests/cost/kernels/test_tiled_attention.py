@@ -41,9 +41,9 @@ def chunk_seconds(p, chunk, context, heads, batch=1):
 
 def batch_seconds(p, chunks, decodes, heads):
     gpu = (PEAK, BANDWIDTH, SMS)
-    return mixed.batch_seconds(
+    return mixed.batch_timing(
         p, *gpu, chunks, len(decodes), sum(decodes), max(decodes, default=0), *heads, 128
-    )
+    ).seconds
 
 
 @given(p=TILES, chunk=CHUNK, context=CONTEXT, heads=HEADS, more=st.integers(1, 5000))
@@ -109,14 +109,6 @@ def test_arrays_give_what_scalars_give(p, rows):
     np.testing.assert_allclose(mixed.seconds(p, *gpu, *shape, 32, 8, 128), expected, rtol=1e-9)
     chunks = [chunk_seconds(p.tiles, chunk, context, 32) for chunk, context, *_ in rows]
     np.testing.assert_allclose(chunk_seconds(p.tiles, shape[0], shape[1], 32), chunks, rtol=1e-9)
-
-
-@given(p=MIXED, n=st.integers(1, 512), mean=st.integers(1, 50000), more=st.integers(0, 50000))
-def test_uneven_decodes_never_take_less(p, n, mean, more):
-    extra = mixed.uneven_decode_s(p, PEAK, SMS, n, mean, mean + more, 8, 128)
-    assert extra >= 0
-    assert mixed.uneven_decode_s(p, PEAK, SMS, n, mean, mean, 8, 128) == 0
-    assert mixed.uneven_decode_s(p, PEAK, SMS, n, mean, mean + more + 1, 8, 128) >= extra
 
 
 def test_few_tiles_leave_sms_idle():
