@@ -28,6 +28,8 @@ class Mutant(NamedTuple):
 
 
 SCHEDULER, WAITING = "simkv/scheduler/scheduler.py", "simkv/scheduler/waiting.py"
+CHUNKS, CONFIG, REPLICA = "simkv/scheduler/chunks.py", "simkv/scheduler/config.py", "simkv/engine/replica.py"
+REPLAY, CAUSES = "simkv/results/bubbles_replay.py", "simkv/results/bubbles_history.py"
 MANAGER, POOL, PREFIX = "simkv/kv/manager.py", "simkv/kv/block_pool.py", "simkv/kv/prefix.py"
 
 MUTANTS = [
@@ -76,7 +78,7 @@ MUTANTS = [
     Mutant("pipeline_turns_too_fast", SCHEDULER, "self._num_calls + self.config.pipeline_parallel_size",
            "self._num_calls + 1"),
     Mutant("discarded_token_is_kept", SCHEDULER, "if request.status is RequestStatus.FINISHED or not samples:", "if not samples:"),
-    Mutant("one_batch_in_flight_too_few", SCHEDULER, "return self.pipeline_parallel_size + self.async_scheduling",
+    Mutant("one_batch_in_flight_too_few", CONFIG, "return self.pipeline_parallel_size + self.async_scheduling",
            "return self.pipeline_parallel_size"),
     # Ends
     Mutant("one_output_too_many", SCHEDULER, "request.num_output_tokens >= request.max_tokens", "request.num_output_tokens > request.max_tokens"),
@@ -107,6 +109,25 @@ MUTANTS = [
            "request.num_computed_tokens)\n\n    def _is_at_its_end"),
     Mutant("prefix_before_a_run_ignored", PREFIX, "self._names.setdefault((previous, num_previous_tokens, start)",
            "self._names.setdefault((0, num_previous_tokens, start)"),
+    # Chunks of equal time
+    Mutant("chunks_share_no_time", CHUNKS, "self._left_s -= self._rule.seconds(num_tokens, context_len)", "pass"),
+    Mutant("prefix_costs_nothing", CHUNKS, "self.token_s + self.pair_s * context_len\n", "self.token_s\n"),
+    Mutant("time_left_over_tempts_to_slivers", CHUNKS, "if num_steps == 0 and not self._is_first:", "if num_steps < 0:"),
+    # The broadcast of sampled tokens
+    Mutant("chunks_wait_for_no_broadcast", REPLICA, 'return self._broadcast_wait == "always"', "return False"),
+    Mutant("every_batch_is_broadcast", REPLICA, "return any(samples for _, _, samples in batch.plan.scheduled)", "return True"),
+    # One for each cause of idle time: it is put down to another
+    Mutant("no_transfer", REPLAY, "arrival[TRANSFER] += start_ns", "arrival[STAGE_IMBALANCE] += start_ns"),
+    Mutant("no_stage_imbalance", REPLAY, "history[STAGE_IMBALANCE] += stage_end_ns", "history[CHUNK_IMBALANCE] += stage_end_ns"),
+    Mutant("no_chunk_imbalance", REPLAY, "history[CHUNK_IMBALANCE] += shortest_ns", "history[STAGE_IMBALANCE] += shortest_ns"),
+    Mutant("no_host", REPLAY, "history[HOST] += start_ns - now_ns", "history[TRANSFER] += start_ns - now_ns"),
+    Mutant("no_token_dependency", CAUSES, "WaitKind.TOKEN_DEPENDENCY: 4", "WaitKind.TOKEN_DEPENDENCY: 5"),
+    Mutant("no_too_few_requests", CAUSES, "WaitKind.TOO_FEW_REQUESTS: 5", "WaitKind.TOO_FEW_REQUESTS: 4"),
+    Mutant("no_max_num_seqs", CAUSES, "WaitKind.MAX_NUM_SEQS: 6", "WaitKind.MAX_NUM_SEQS: 7"),
+    Mutant("no_kv_limited", CAUSES, "WaitKind.KV_LIMITED: 7", "WaitKind.KV_LIMITED: 6"),
+    Mutant("no_fill_drain", CAUSES, "WaitKind.DRAIN: FILL_DRAIN", "WaitKind.DRAIN: NO_WORK"),
+    Mutant("no_fill", REPLAY, "Span(starts_ns[stage], ends_ns[stage], FILL_DRAIN)", "Span(starts_ns[stage], ends_ns[stage], NO_WORK)"),
+    Mutant("no_no_work", CAUSES, "WaitKind.NO_WORK: NO_WORK", "WaitKind.NO_WORK: FILL_DRAIN"),
     Mutant("length_before_a_run_ignored", PREFIX, "self._names.setdefault((previous, num_previous_tokens, start)",
            "self._names.setdefault((previous, 0, start)"),
 ]  # fmt: skip

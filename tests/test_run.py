@@ -37,7 +37,7 @@ def test_the_resolved_scenario_of_a_result_runs_again_and_gives_the_same(tmp_pat
     folder = simkv.simulate(scenario).save(tmp_path / "first")
     again = simkv.load_scenario(folder / "scenario.yaml")
     assert again.resolved_engine == scenario.resolved_engine
-    assert again.hardware == scenario.hardware
+    assert again.hardware == scenario.resolved_hardware
     assert again.model == scenario.model
     second = simkv.simulate(again).save(tmp_path / "second")
     assert (second / "summary.json").read_bytes() == (folder / "summary.json").read_bytes()

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from simkv.plots.gantt import gantt
 from simkv.plots.style import style
-from simkv.results.bubbles import CAUSE_NAMES
+from simkv.results.bubbles_history import CAUSE_NAMES
 from simkv.results.results import Results
 from tests.engine.bubbles import FlatCost, PromptCost, run
 from tests.engine.worlds import UnitCost, requests_of

@@ -46,13 +46,16 @@ def plan(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the ledger (.png, .svg, .pdf).", metavar="FILE")
     ] = None,
+    balance: Annotated[
+        bool, typer.Option("--balance", help="Which layers on which pipeline stage would be better.")
+    ] = False,
     save: SaveTo = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer from the memory ledger alone: does it fit, and how many requests?"""
-    if vary and (check or plot):
+    if vary and (check or plot or balance):
         raise typer.BadParameter(
-            "stands alone; wanted no --check and no --plot beside it", param_hint="--vary"
+            "stands alone; wanted no --check, --plot or --balance beside it", param_hint="--vary"
         )
     if vary:
         _vary(file, overrides or [], (vllm, bench, hardware), vary, save, as_json)
@@ -64,6 +67,12 @@ def plan(
     else:
         scenario, base_dir = read_scenario(file, overrides, vllm, bench, hardware, save)
         answer, lines, checked = make_plan(scenario, base_dir), [], {}
+    if balance:
+        from simkv.planning.balance import balance as weigh
+        from simkv.planning.balance_table import format_balance
+
+        weighed = weigh(answer.scenario)
+        lines, checked = [*lines, "", *format_balance(weighed)], checked | {"balance": weighed.as_dict()}
     if as_json:
         print(json.dumps(answer.as_dict() | checked, indent=2))
     else:
@@ -87,23 +96,27 @@ def _check(
     """The plan of what a log ran, and the comparison as text and as data."""
     from simkv.load.scenario import load_scenario
     from simkv.load.startup_log import read_startup_log
-    from simkv.load.startup_settings import fill_in
+    from simkv.load.startup_settings import GPU_MEMORY, fill_in
     from simkv.planning import plan as make_plan
-    from simkv.planning.check import compare_startup, format_check
+    from simkv.planning.check import compare_startup, format_check, hardware_warnings
 
     log = read_startup_log(check)
     path, said = read_question(file, *commands, needs_model=("model",) not in log.settings)
     filled = fill_in(log, said, path, overrides)
-    scenario = load_scenario(path, overrides, filled.commands)
+    scenario = profiled = load_scenario(path, overrides, filled.commands)
+    if GPU_MEMORY in filled.taken:  # the log's memory is taken; the profile's is what it may contradict
+        profiled = load_scenario(path, overrides, filled.commands.without([GPU_MEMORY]))
     base_dir = Path() if path is None else path.parent
     save_scenario(scenario, save, base_dir)
     answer = make_plan(scenario, base_dir)
-    terms = compare_startup(answer, log)
-    lines = ["", *format_check(terms, log), *filled.notes(log, scenario)]
+    terms, warnings = compare_startup(answer, log), list(hardware_warnings(log, profiled.hardware))
+    lines = ["", *format_check(terms, log), *(f"Warning: {warning}." for warning in warnings)]
+    lines += filled.notes(log, scenario)
     data = {
         "log": str(check),
         "terms": [term.as_dict() for term in terms],
         "taken": {".".join(path): stated.value for path, stated in filled.taken.items()},
+        "warnings": warnings,
         "error": log.error or None,
     }
     return answer, lines, {"check": data}

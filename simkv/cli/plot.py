@@ -14,7 +14,8 @@ def plot(
         str | None,
         typer.Option(
             "--kind",
-            help="latency, timeline, breakdown, overview or ledger; of a sweep frontier, curve or heatmap.",
+            help="latency, timeline, breakdown, overview, ledger, bubbles or gantt; "
+            "of a sweep frontier, curve, heatmap or bubbles.",
         ),
     ] = None,
     x: Annotated[
@@ -24,7 +25,8 @@ def plot(
         list[str] | None, typer.Option("--y", help="Sweep: metric, of a heatmap field, along the other.")
     ] = None,
     by: Annotated[
-        list[str] | None, typer.Option("--by", help="Sweep, curve: field that tells lines apart.")
+        list[str] | None,
+        typer.Option("--by", help="Sweep: field that tells lines, or bars of bubbles, apart."),
     ] = None,
     value: Annotated[list[str] | None, typer.Option("--value", help="Sweep, heatmap: metric.")] = None,
     output: Annotated[

@@ -14,6 +14,7 @@ from simkv.engine.waits import why_few_batches, why_starved
 from simkv.errors import SimkvError
 from simkv.results.log import RequestOutcome, RequestRecord, RunLog, WaitKind
 from simkv.scheduler import Request, Scheduler
+from simkv.spec.engine import BroadcastWait
 from simkv.step import StepPlan, StepShape, StepTime
 from simkv.units import to_ns
 
@@ -48,8 +49,9 @@ class Replica:
     records           of the requests on their way, by id
     on_finish         called with each request that finished, when its last token is known
     audit             called after every change of the scheduler's state (``--check``)
-    broadcast_blocks  scheduling ahead under a pipeline: a batch cannot begin before the one issued before it
-                      has left the last stage, even where that yields no token (vLLM before pull request 38726)
+    broadcast_wait    scheduling ahead under a pipeline: a batch begins only when the one issued before it has
+                      left the last stage - ``always``, if that one is ``sampled`` from at all, or ``never``
+                      for that reason (``engine.broadcast_wait``)
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Replica:
         records: dict[int, RequestRecord],
         on_finish: Callable[[Request], None],
         audit: Callable[[StepPlan, list[Request] | None], None] | None = None,
-        broadcast_blocks: bool = False,
+        broadcast_wait: BroadcastWait = "never",
     ):
         self.env = env
         self.index = index
@@ -75,7 +77,7 @@ class Replica:
         self.pipeline = Pipeline(log.num_stages)
         self._work_arrived = env.event()
         self._without_work_since_ns: int | None = None
-        self._broadcast_blocks = broadcast_blocks
+        self._broadcast_wait = broadcast_wait
         # Synchronous scheduling gives no request whose token is in flight; on one stage the order is enough.
         self._runs_ahead = scheduler.config.async_scheduling and log.num_stages > 1
         self._sampled_in: dict[int, Batch] = {}  # if it runs ahead: the last batch to yield a request a token
@@ -168,11 +170,18 @@ class Replica:
         sources = (self._sampled_in.get(request.request_id) for request, _, _ in plan.scheduled)
         awaited = max((batch for batch in sources if batch is not None), key=_end_ns, default=None)
         issued = [batch for batch in in_flight if batch.step is not None]
-        if self._broadcast_blocks and issued and (awaited is None or awaited.end_ns < issued[-1].end_ns):
-            return issued[-1], WaitKind.TOKEN_DEPENDENCY
+        last = issued[-1] if issued and self._broadcasts(issued[-1]) else None
+        if last is not None and (awaited is None or awaited.end_ns < last.end_ns):
+            return last, WaitKind.TOKEN_DEPENDENCY
         # A batch for every stage is in flight: a late token tells of unlike batches, else of too few of them.
         is_full = len(issued) >= self.scheduler.config.pipeline_parallel_size
         return awaited, WaitKind.FULL if is_full or awaited is None else why_few_batches(self.scheduler, plan)
+
+    def _broadcasts(self, batch: Batch) -> bool:
+        """True if what a batch samples holds up the batch behind it, whatever that is computed from."""
+        if self._broadcast_wait == "sampled":
+            return any(samples for _, _, samples in batch.plan.scheduled)
+        return self._broadcast_wait == "always"
 
     def _note_wait(
         self, batch: Batch, in_flight: Sequence[Batch], plan: StepPlan | None, start_ns: int

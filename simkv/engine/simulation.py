@@ -12,6 +12,7 @@ from simkv.engine.replica import Replica, StepCost
 from simkv.engine.routing import ROUTERS
 from simkv.results.log import RequestOutcome, RequestRecord, RunLog
 from simkv.scheduler import Request, Scheduler
+from simkv.spec.engine import BroadcastWait
 from simkv.workload import RequestSpec
 
 Progress = Callable[[int, int, int], None]  # finished requests, all requests, simulated nanoseconds
@@ -23,7 +24,7 @@ class Simulation:
     requests         read as their times come (see `Clients`); `num_requests` of them
     make_scheduler   called once a replica
     round_trip_ns    see `Clients`
-    broadcast_blocks see `Replica`
+    broadcast_wait   see `Replica`
     ignore_eos       False: outputs end with a stop token that the scheduler cannot foresee
     check            audit block and request conservation at every step
     progress         called now and then
@@ -42,7 +43,7 @@ class Simulation:
         round_trip_ns: int = 0,
         router: str = "round_robin",
         ignore_eos: bool = True,
-        broadcast_blocks: bool = False,
+        broadcast_wait: BroadcastWait = "never",
         check: bool = False,
         progress: Progress | None = None,
     ):
@@ -73,7 +74,7 @@ class Simulation:
                     self._in_flight,
                     self._on_finish,
                     auditor,
-                    broadcast_blocks,
+                    broadcast_wait,
                 )
             )
         self.max_model_len = self.replicas[0].scheduler.config.max_model_len

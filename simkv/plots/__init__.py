@@ -15,6 +15,7 @@ from simkv.plots.heatmap import heatmap
 from simkv.plots.latency import latency_cdf
 from simkv.plots.ledger import ledger
 from simkv.plots.overview import overview
+from simkv.plots.sweep_bubbles import sweep_bubbles
 from simkv.plots.sweep_table import read_points
 from simkv.plots.timeline import timeline
 
@@ -32,9 +33,10 @@ SWEEP_KINDS: dict[str, Callable[..., Any]] = {
     "frontier": frontier,
     "curve": curve,
     "heatmap": heatmap,
+    "bubbles": sweep_bubbles,
 }
 
 __all__ = [
     "KINDS", "SWEEP_KINDS", "breakdown", "bubbles", "curve", "frontier", "gantt", "heatmap", "latency_cdf",
-    "ledger", "overview", "read_points", "timeline",
+    "ledger", "overview", "read_points", "sweep_bubbles", "timeline",
 ]  # fmt: skip

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simkv.plots.style import FILLS, INK, Fill, axes_or_new, say_empty, style
-from simkv.results.bubbles import CAUSE_NAMES
-from simkv.results.bubbles_history import CAUSES
+from simkv.results.bubbles_history import CAUSE_NAMES, CAUSES
 from simkv.results.results import Results
 from simkv.results.series import BUSY_PARTS
 
@@ -32,6 +31,7 @@ _PART_NAMES = {"comm": "communication", "host": "host (in the step)"}
 _BUSY_FILLS = {part: FILLS[part] for part in BUSY_PARTS}
 _SMALLEST = 3e-3  # of the time: less is hardly seen, and left out of the legend
 _BAR_HEIGHT = 0.72
+_LONGEST_TITLE = 24  # letters of the field in it
 
 
 def bubbles(results: Results, ax: Axes | None = None) -> Axes:
@@ -63,9 +63,10 @@ def bubbles_by(table: pd.DataFrame, by: str, ax: Axes | None = None) -> Axes:
     """
     with style():
         ax = axes_or_new(ax, height_in=1.9 + 0.32 * max(len(table), 1))
-        ax.set(
-            title=f"Busy and idle, by {by.replace('_', ' ')}", xlabel="share of wall time of all stages (%)"
-        )
+        name = by.replace("_", " ")
+        # A long name would run into the legend; it stands along the axis as well.
+        title = f"Busy and idle, by {name if len(name) <= _LONGEST_TITLE else 'cause'}"
+        ax.set(title=title, xlabel="share of wall time of all stages (%)")
         if not len(table):
             say_empty(ax, "no point ran")
             return ax
@@ -77,7 +78,7 @@ def bubbles_by(table: pd.DataFrame, by: str, ax: Axes | None = None) -> Axes:
             ("idle", cause): table[f"idle_{cause}_share"].astype(float).tolist() for cause in CAUSE_FILLS
         }
         stack(ax, rows, [str(value) for value in table[by]])
-        ax.set_ylabel(by.replace("_", " "))
+        ax.set_ylabel(name)
     return ax
 
 
@@ -97,7 +98,7 @@ def stack(ax: Axes, rows: dict[tuple[str, str], list[float]], labels: Sequence[s
         left = [start + width for start, width in zip(left, widths, strict=True)]
     ax.set_yticks(list(places), list(labels))
     ax.tick_params(axis="y", length=0)
-    ax.invert_yaxis()
+    ax.set_ylim(len(labels) - 0.5, -0.5)
     ax.set_xlim(0, 100)
     ax.grid(False, axis="y")
     handles, names = ax.get_legend_handles_labels()

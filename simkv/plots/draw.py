@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,13 @@ from simkv.plots.ledger import ledger_bars
 from simkv.plots.sweep_table import is_sweep, read_points
 from simkv.results.results import Results
 
-_OPTIONS = {"frontier": ("x", "y"), "curve": ("x", "y", "by"), "heatmap": ("x", "y", "value")}  # of a kind
-_MANY = {("curve", "y"), ("curve", "by")}  # options that may be given several times
+_OPTIONS = {  # of a kind of a sweep
+    "frontier": ("x", "y"),
+    "curve": ("x", "y", "by"),
+    "heatmap": ("x", "y", "value"),
+    "bubbles": ("by",),
+}
+_MANY = {("curve", "y"), ("curve", "by"), ("bubbles", "by")}  # options that may be given several times
 
 
 def draw(
@@ -34,18 +39,19 @@ def draw(
             raise ResultsError(f"--{next(iter(given))}: wanted the folder of a sweep, got a result folder")
         if output is not None:
             kind = kind or "overview"
-        return [_save(kind or name, results, {}, folder, output) for name in ([kind] if kind else KINDS)]
+        kinds = [kind] if kind else KINDS
+        return [_save(name, KINDS[name], results, {}, folder, output) for name in kinds]
 
     frame = read_points(folder)
     _check_kind(kind, SWEEP_KINDS, "a sweep", KINDS)
     if kind is None and (given or output is not None):
         kind = "heatmap" if "value" in given else "curve" if "by" in given else "frontier"
     if kind is not None:
-        return [_save(kind, frame, _arguments(kind, given), folder, output)]
+        return [_save(kind, SWEEP_KINDS[kind], frame, _arguments(kind, given), folder, output)]
     paths, faults = [], []
     for name in SWEEP_KINDS:  # those that this sweep has the fields for
         try:
-            paths.append(_save(name, frame, {}, folder, None))
+            paths.append(_save(name, SWEEP_KINDS[name], frame, {}, folder, None))
         except ResultsError as error:
             faults.append(error)
     if not paths:
@@ -80,22 +86,29 @@ def draw_ledger(answer: Mapping[str, Any], output: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    _write(ledger_bars(answer).figure, output)
+    write_figure(ledger_bars(answer).figure, output)
 
 
-def _save(kind: str, data: Any, arguments: Mapping[str, Any], folder: Path, output: Path | None) -> Path:
+def _save(
+    kind: str,
+    draw_kind: Callable[..., Any],
+    data: Any,
+    arguments: Mapping[str, Any],
+    folder: Path,
+    output: Path | None,
+) -> Path:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     path = output or folder / "plots" / f"{kind}.png"
-    drawn = (KINDS | SWEEP_KINDS)[kind](data, **arguments)
-    _write(drawn if isinstance(drawn, Figure) else drawn.figure, path)
+    drawn = draw_kind(data, **arguments)
+    write_figure(drawn if isinstance(drawn, Figure) else drawn.figure, path)
     return path
 
 
-def _write(figure: Any, path: Path) -> None:
+def write_figure(figure: Any, path: Path) -> None:
     """Write a figure whole or not at all, and close it."""
     from matplotlib.pyplot import close
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from simkv.plots.bubbles import CAUSE_FILLS
 from simkv.plots.style import INK, PALE, axes_or_new, say_below, say_empty, style
-from simkv.results.bubbles import CAUSE_NAMES, idle_intervals
-from simkv.results.bubbles_history import CAUSES
+from simkv.results.bubbles import idle_intervals
+from simkv.results.bubbles_history import CAUSE_NAMES, CAUSES
 from simkv.results.bubbles_replay import Idle
 from simkv.results.results import Results
 from simkv.units import NS_PER_S

@@ -53,7 +53,7 @@ def read_points(folder: str | Path) -> pd.DataFrame:
 
 
 def prepare(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy to draw: latencies of nothing missing, cells that can be compared, ``mean_stage_idle``."""
+    """Return a copy to draw: latencies of nothing missing, cells that can be compared, derived metrics."""
     table = frame.copy()
     for name in map(str, table.columns):
         if str(table[name].dtype) in ("Int64", "Float64"):
@@ -66,6 +66,10 @@ def prepare(frame: pd.DataFrame) -> pd.DataFrame:
         table["mean_stage_utilization"] = [_mean(cell) for cell in table["stage_utilization"]]
     if "mean_stage_utilization" in table:
         table["mean_stage_idle"] = 1 - table["mean_stage_utilization"].astype(float)
+    if "mean_num_requests_running" in table and "num_stages" in table:
+        # Of one replica: how large a batch is if each stage has one in flight.
+        num_stages = table["num_stages"].astype(float) * table["num_replicas"].astype(float)
+        table["running_per_stage"] = table["mean_num_requests_running"].astype(float) / num_stages
     for name in _LATENCIES:
         if f"mean_{name}_ms" in table:
             is_of_nothing = table[f"mean_{name}_ms"] == 0

@@ -12,24 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from simkv.results.bubbles_history import CAUSES, clip_parts
+from simkv.results.bubbles_history import CAUSE_NAMES, CAUSES, clip_parts
 from simkv.results.bubbles_replay import Idle, Replay, Timetable, Wait
 from simkv.results.log import WAIT_KINDS, RunLog
 from simkv.results.metrics import window_ns
 from simkv.results.series import BUSY_PARTS, Columns, Ints, arrays
 
-CAUSE_NAMES = {
-    "transfer": "transfer",
-    "stage_imbalance": "stage imbalance",
-    "chunk_imbalance": "chunk imbalance",
-    "host": "host (CPU before steps)",
-    "token_dependency": "token dependency",
-    "too_few_requests": "too few requests",
-    "max_num_seqs": "max_num_seqs",
-    "kv_limited": "KV-limited",
-    "fill_drain": "fill and drain",
-    "no_work": "no work",
-}
 _BAR_WIDTH = 20
 
 

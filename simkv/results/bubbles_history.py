@@ -27,6 +27,19 @@ CAUSES = (
     "max_num_seqs", "kv_limited", "fill_drain", "no_work",
 )  # fmt: skip
 
+CAUSE_NAMES = {
+    "transfer": "transfer",
+    "stage_imbalance": "stage imbalance",
+    "chunk_imbalance": "chunk imbalance",
+    "host": "host (CPU before steps)",
+    "token_dependency": "token dependency",
+    "too_few_requests": "too few requests",
+    "max_num_seqs": "max_num_seqs",
+    "kv_limited": "KV-limited",
+    "fill_drain": "fill and drain",
+    "no_work": "no work",
+}
+
 STARVED_BY = {
     WaitKind.TOKEN_DEPENDENCY: 4,
     WaitKind.TOO_FEW_REQUESTS: 5,

@@ -150,9 +150,8 @@ class Replay:
         spans += _uncovered(spans, self._free_at_ns[0], starts_ns[0])
         for stage in range(self.timetable.num_stages - 1):
             spans.append(Span(starts_ns[stage], ends_ns[stage], FILL_DRAIN))
-            queued = starts_ns[stage + 1] <= self._free_at_ns[stage + 1]
-            cause = FILL_DRAIN if queued else TRANSFER
-            spans.append(Span(ends_ns[stage], starts_ns[stage + 1], cause))
+            # If the batch queues here as well, behind the one before: that keeps the later stages busy still.
+            spans.append(Span(ends_ns[stage], starts_ns[stage + 1], TRANSFER))
         return spans
 
     def _spans_of_wait(self, wait: Wait) -> Iterator[Span]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from simkv.results.bubbles_history import CAUSE_NAMES
+
 _LATENCY = re.compile(r"(mean|median|std|p[0-9]+)_(ttft|tpot|itl|e2el)_ms")
 
 
@@ -69,6 +71,8 @@ _MEANINGS = {
     "mean_stage_utilization": _share("mean stage utilization"),
     "mean_stage_idle": _share("time the stages idle"),
     "max_stage_utilization": _share("utilization of the busiest stage"),
+    "running_per_stage": Meaning("running requests for each stage"),
+    **{f"idle_{cause}_share": _share(f"idle: {name}") for cause, name in CAUSE_NAMES.items()},
     "compute_time_s": Meaning("compute", "s"),
     "memory_time_s": Meaning("memory", "s"),
     "comm_time_s": Meaning("communication", "s"),
@@ -88,6 +92,8 @@ def meaning(key: str) -> Meaning:
     ('P99 TTFT (ms)', -1)
     >>> meaning("mean_kv_cache_usage_perc").axis_label, meaning("num_steps").axis_label
     ('mean KV cache use (%)', 'num steps')
+    >>> meaning("idle_fill_drain_share").axis_label
+    'idle: fill and drain (%)'
     """
     if match := _LATENCY.fullmatch(key):
         statistic, latency = match.groups()

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simkv.errors import ResultsError
-from simkv.results.bubbles import CAUSE_NAMES, idle_intervals
-from simkv.results.bubbles_history import CAUSES
+from simkv.results.bubbles import idle_intervals
+from simkv.results.bubbles_history import CAUSE_NAMES, CAUSES
 from simkv.results.series import BUSY_PARTS
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class _Arrows:
             bisect_right(times_ns, time_ns) - 1
             for times_ns, time_ns in ((scheduled, scheduled_ns), (ends_ns, first_ns), (ends_ns, last_ns))
         )
-        if min(first, of_first) < 0:
+        if first < 0 or of_first < first:  # a log that no engine wrote: arrows go forward in time
             return
         arrow = {"name": "request", "cat": "flow", "id": request_id, "pid": _process(replica)}
         yield arrow | {"ph": "s", "tid": 0, "ts": starts_ns[first] / _NS_PER_US}

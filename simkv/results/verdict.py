@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from simkv.results.bubbles_history import CAUSE_NAMES
+
 FULL_KV_USAGE = 0.97  # of the blocks; with fewer free a scheduler hardly moves
 IDLE_UTILIZATION = 0.6  # of the busiest stage; below it the hardware is not what limits
 
+_LOAD_CAUSES = {"no_work": "too little load", "too_few_requests": "too few requests"}
+_LIMITS = {"kv_limited": "KV blocks", "max_num_seqs": "max_num_seqs", "host": "host"}
 _PARTS = {"compute": "compute", "memory": "memory bandwidth", "comm": "communication", "host": "host"}
 
 
@@ -22,7 +26,8 @@ def binds(summary: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     plan      of its scenario (`Plan.as_dict`): ``kv_tokens`` and ``max_num_seqs`` of a replica
 
     The sentence begins with one of ``KV blocks``, ``max_num_seqs``, ``compute``, ``memory bandwidth``,
-    ``communication``, ``host``, ``idle (too little load)``.
+    ``communication``, ``host``, ``idle (too little load)``, ``idle (too few requests)``, or ``bubbles`` with
+    the cause that idles the stages most.
     """
     return _kv_blocks(summary, plan) or _max_num_seqs(summary, plan) or _stages(summary)
 
@@ -54,10 +59,21 @@ def _stages(summary: Mapping[str, Any]) -> str:
         scheduling = summary["scheduling_time_s"] / wall_s if wall_s else 0.0
         if scheduling > utilization:
             return f"host: scheduling takes {_percent(scheduling)} of the time"
-        return f"idle (too little load): the busiest stage works {_percent(utilization)} of the time"
+        return _idle(summary, utilization)
     shares = {part: summary[f"{part}_time_share"] for part in _PARTS}
     part = max(shares, key=lambda name: shares[name])
     return f"{_PARTS[part]}: {_percent(shares[part])} of the busy time"
+
+
+def _idle(summary: Mapping[str, Any], utilization: float) -> str:
+    """What idles the stages most; summaries of older runs do not say, and then it is the load."""
+    shares = {cause: summary.get(f"idle_{cause}_share", 0.0) for cause in CAUSE_NAMES}
+    cause = max(shares, key=lambda name: shares[name])
+    if not shares[cause] or cause in _LOAD_CAUSES:
+        why = _LOAD_CAUSES.get(cause, "too little load")
+        return f"idle ({why}): the busiest stage works {_percent(utilization)} of the time"
+    name = _LIMITS.get(cause, f"bubbles ({CAUSE_NAMES[cause]})")
+    return f"{name}: the stages idle for it {_percent(shares[cause])} of the time"
 
 
 def _percent(share: float) -> str:

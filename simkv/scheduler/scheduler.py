@@ -7,58 +7,31 @@ ones, and each step lets the computed ones catch up. The rules were written down
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simkv.kv import BlockPool, KVCacheManager
+from simkv.scheduler.chunks import ChunkAllowance, ChunkRule
+from simkv.scheduler.config import SchedulerConfig
 from simkv.scheduler.graphs import CudaGraphs
 from simkv.scheduler.request import Request, RequestStatus
 from simkv.scheduler.waiting import WAITING_QUEUES, WaitingQueue
-from simkv.spec.engine import Policy, ResolvedEngine
+from simkv.spec.engine import ResolvedEngine
 from simkv.step import PrefillChunk, Scheduled, StepPlan, StepShape
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """What the rules depend on; names and meanings are those of ``vllm serve``."""
-
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    enable_chunked_prefill: bool = True
-    long_prefill_token_threshold: int = 0
-    long_prefill_token_threshold_adaptive: bool = False
-    policy: Policy = "fcfs"
-    scheduler_reserve_full_isl: bool = True
-    async_scheduling: bool = False
-    pipeline_parallel_size: int = 1
-
-    @classmethod
-    def from_engine(cls, engine: ResolvedEngine, pipeline_parallel_size: int) -> SchedulerConfig:
-        """Pick the scheduler's options out of an engine's."""
-        return cls(
-            max_num_seqs=engine.max_num_seqs,
-            max_num_batched_tokens=engine.max_num_batched_tokens,
-            max_model_len=engine.max_model_len,
-            enable_chunked_prefill=engine.enable_chunked_prefill,
-            long_prefill_token_threshold=engine.long_prefill_token_threshold,
-            long_prefill_token_threshold_adaptive=engine.long_prefill_token_threshold_adaptive,
-            policy=engine.scheduling_policy,
-            scheduler_reserve_full_isl=engine.scheduler_reserve_full_isl,
-            async_scheduling=engine.async_scheduling,
-            pipeline_parallel_size=pipeline_parallel_size,
-        )
-
-    @property
-    def max_concurrent_batches(self) -> int:
-        """Batches in flight: one per pipeline stage, and one more when scheduling runs ahead."""
-        return self.pipeline_parallel_size + self.async_scheduling
-
-
 class Scheduler:
-    """Decides each batch (`schedule`) and takes in what it produced (`update_from_output`)."""
+    """Decides each batch (`schedule`) and takes in what it produced (`update_from_output`).
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, graphs: CudaGraphs | None = None):
+    chunk_rule   cuts chunks to equal times, which vLLM does not do; None = vLLM's rules alone
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        graphs: CudaGraphs | None = None,
+        chunk_rule: ChunkRule | None = None,
+    ):
         self.config = config
+        self.chunk_rule = chunk_rule
         self.kv = kv
         self.graphs = graphs or CudaGraphs(config.max_num_seqs, config.max_num_batched_tokens)
         self.waiting: WaitingQueue = WAITING_QUEUES[config.policy]()
@@ -80,10 +53,10 @@ class Scheduler:
         self._num_calls += 1
         plan = StepPlan()
         batch: dict[Request, int] = {}
-        chunk_limit = self._chunk_limit()
-        budget = self._schedule_running(plan, batch, chunk_limit)
+        chunks = ChunkAllowance(self._chunk_limit(), self.config.max_num_batched_tokens, self.chunk_rule)
+        budget = self._schedule_running(plan, batch, chunks)
         if not plan.preempted:
-            self._admit_waiting(plan, batch, chunk_limit, budget)
+            self._admit_waiting(plan, batch, chunks, budget)
         self._close(plan, batch)
         return plan
 
@@ -97,7 +70,7 @@ class Scheduler:
             return max(threshold, self.config.max_num_batched_tokens // num_requests)
         return threshold
 
-    def _schedule_running(self, plan: StepPlan, batch: dict[Request, int], chunk_limit: int) -> int:
+    def _schedule_running(self, plan: StepPlan, batch: dict[Request, int], chunks: ChunkAllowance) -> int:
         """Let running requests catch up; preempt while blocks are short. Return the budget left."""
         budget = self.config.max_num_batched_tokens
         max_model_len = self.config.max_model_len
@@ -106,10 +79,10 @@ class Scheduler:
             request = self.running[index]
             num_tokens = min(
                 request.num_tokens + request.num_output_placeholders - request.num_computed_tokens,
-                chunk_limit,
                 budget,
                 max_model_len - request.num_computed_tokens - 1,
             )
+            num_tokens = chunks.cut(num_tokens, request.num_computed_tokens)
             if num_tokens <= 0 or self._waits_for_its_token(request):
                 index += 1
                 continue
@@ -126,6 +99,7 @@ class Scheduler:
                 if victim is request:
                     return budget
             batch[request] = num_tokens
+            chunks.take(num_tokens, request.num_computed_tokens)
             if new_blocks:
                 plan.new_blocks[request.request_id] = new_blocks
             budget -= num_tokens
@@ -161,7 +135,7 @@ class Scheduler:
         plan.preempted.append(victim)
 
     def _admit_waiting(
-        self, plan: StepPlan, batch: dict[Request, int], chunk_limit: int, budget: int
+        self, plan: StepPlan, batch: dict[Request, int], chunks: ChunkAllowance, budget: int
     ) -> None:
         """Admit from the head of the queue until budget, seats or blocks run out; the first to fail ends it."""
         while budget > 0 and len(self.running) < self.config.max_num_seqs:
@@ -170,11 +144,13 @@ class Scheduler:
                 return
             hits = self.kv.get_computed_blocks(request)
             num_hit_tokens = len(hits) * self.kv.block_size
-            num_tokens = min(request.num_tokens - num_hit_tokens, chunk_limit)
+            num_tokens = chunks.cut(request.num_tokens - num_hit_tokens, num_hit_tokens)
             if num_tokens > budget:
                 if not self.config.enable_chunked_prefill:
                     return
                 num_tokens = budget
+            if num_tokens == 0:
+                return
             table = self.kv.admit(
                 request,
                 hits,
@@ -192,6 +168,7 @@ class Scheduler:
             plan.hits[request.request_id] = num_hit_tokens
             plan.new_blocks[request.request_id] = list(table)
             batch[request] = num_tokens
+            chunks.take(num_tokens, num_hit_tokens)
             budget -= num_tokens
 
     def _next_waiting(self) -> Request | None:
@@ -281,7 +258,11 @@ class Scheduler:
 
 
 def build_scheduler(
-    engine: ResolvedEngine, num_gpu_blocks: int, pipeline_parallel_size: int, compute_capability: str = "9.0"
+    engine: ResolvedEngine,
+    num_gpu_blocks: int,
+    pipeline_parallel_size: int,
+    compute_capability: str = "9.0",
+    chunk_rule: ChunkRule | None = None,
 ) -> Scheduler:
     """Return a scheduler with an empty KV cache of `num_gpu_blocks` blocks (the null block included)."""
     config = SchedulerConfig.from_engine(engine, pipeline_parallel_size)
@@ -296,4 +277,4 @@ def build_scheduler(
         engine.enforce_eager,
         largest_allowed=largest_graph,
     )
-    return Scheduler(config, kv, graphs)
+    return Scheduler(config, kv, graphs, chunk_rule)

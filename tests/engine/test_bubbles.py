@@ -10,6 +10,7 @@ from simkv.results.bubbles_history import CAUSES, take
 from simkv.results.bubbles_replay import overlaps
 from simkv.results.log import NOT_YET, WAIT_KINDS, WaitKind
 from simkv.results.metrics import window_ns
+from simkv.scheduler.chunks import ChunkRule
 from tests.engine.bubbles import FlatCost, PromptCost, TokenCost, accounts_of, idle_of, run
 from tests.engine.worlds import UnitCost, requests_of, simulation_of
 
@@ -28,6 +29,7 @@ def worlds(draw):
         host_s=draw(st.sampled_from([0.0, 0.7e-6, 3e-6])),
         transfer_s=draw(st.sampled_from([0.0, 0.3e-6, 5e-6])),
         slow={stage: factor for stage, factor in slow.items() if stage < pp},
+        gap_s=draw(st.sampled_from([0.0, 0.9e-6])),  # the executor's part is in it
     )
     options = {
         "num_gpu_blocks": draw(st.sampled_from([8, 30, 60, 2000])),
@@ -42,6 +44,8 @@ def worlds(draw):
         "scheduler_reserve_full_isl": draw(st.booleans()),
         "ignore_eos": draw(st.booleans()),
         "enable_prefix_caching": draw(st.booleans()),
+        "broadcast_wait": draw(st.sampled_from(["always", "sampled", "never"])),
+        "chunk_rule": draw(st.sampled_from([None, ChunkRule(1e-6, 1e-8, 4), ChunkRule(0.0, 1e-7, 1)])),
         "cost": cost,
     }
     if options["num_gpu_blocks"] >= 60:

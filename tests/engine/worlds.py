@@ -8,17 +8,18 @@ from simkv.workload import RequestSpec, Segment
 
 
 class UnitCost:
-    """A microsecond a token on each stage, and host time if wanted."""
+    """A microsecond a token on each stage, and host time if wanted: before a batch, or a gap on each stage."""
 
-    def __init__(self, num_stages=1, host_s=0.0, transfer_s=0.0, slow=None):
+    def __init__(self, num_stages=1, host_s=0.0, transfer_s=0.0, slow=None, gap_s=0.0):
         self.num_stages, self._host_s, self._transfer_s = num_stages, host_s, transfer_s
-        self.slow = slow or {}
+        self.slow, self.gap_s = slow or {}, gap_s
 
     def stage_times(self, shape):
         return tuple(
             StepTime(
                 compute_s=1e-6 * shape.num_padded_tokens * self.slow.get(stage, 1),
-                assumed_input_s=1e-6 * shape.num_padded_tokens * self.slow.get(stage, 1),
+                host_s=self.gap_s,
+                assumed_input_s=1e-6 * shape.num_padded_tokens * self.slow.get(stage, 1) + self.gap_s,
             )
             for stage in range(self.num_stages)
         )
@@ -45,10 +46,11 @@ def requests_of(rows, shared_prefix=0):
 
 def simulation_of(requests, *, num_gpu_blocks=64, block_size=4, pp=1, dp=1, check=True, cost=None, **options):
     """A simulation over a small cache; `options` go to the scheduler, the clients' to the simulation."""
-    client_keys = ("max_concurrency", "round_trip_ns", "router", "ignore_eos", "broadcast_blocks")
+    client_keys = ("max_concurrency", "round_trip_ns", "router", "ignore_eos", "broadcast_wait")
     client = {key: options.pop(key) for key in client_keys if key in options}
     caching = options.pop("enable_prefix_caching", False)
     watermark = options.pop("watermark", 0.0)
+    chunk_rule = options.pop("chunk_rule", None)
     max_model_len = options.pop("max_model_len", (num_gpu_blocks - 1) * block_size)
     config = SchedulerConfig(
         **{"max_num_seqs": 8, "max_num_batched_tokens": 16, **options},
@@ -58,7 +60,8 @@ def simulation_of(requests, *, num_gpu_blocks=64, block_size=4, pp=1, dp=1, chec
 
     def make_scheduler():
         pool = BlockPool(num_gpu_blocks)
-        return Scheduler(config, KVCacheManager(pool, block_size, max_model_len, caching, watermark))
+        kv = KVCacheManager(pool, block_size, max_model_len, caching, watermark)
+        return Scheduler(config, kv, chunk_rule=chunk_rule)
 
     return Simulation(
         iter(requests),

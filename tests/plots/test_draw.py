@@ -77,12 +77,13 @@ def test_the_options_choose_what_is_drawn(simkv, options, kind):
     [
         (
             ("sweep", "--kind", "timeline"),
-            "--kind: wanted one of frontier, curve, heatmap for a sweep, got 'timeline', "
+            "--kind: wanted one of frontier, curve, heatmap, bubbles for a sweep, got 'timeline', "
             "which is for a result folder",
         ),
         (
             ("sweep", "--kind", "frontir"),
-            "--kind: wanted one of frontier, curve, heatmap for a sweep, got 'frontir'; did you mean 'frontier'?",
+            "--kind: wanted one of frontier, curve, heatmap, bubbles for a sweep, got 'frontir'; "
+            "did you mean 'frontier'?",
         ),
         (
             ("run", "--kind", "curve"),

@@ -5,8 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import SCENARIO, empty_log, lively_log, small_log
 
-from simkv.results.bubbles import CAUSE_NAMES, format_bubbles, stage_accounts
-from simkv.results.bubbles_history import CAUSES, CHUNK_IMBALANCE, beginning, blame, clip_parts, take
+from simkv.results.bubbles import format_bubbles, stage_accounts
+from simkv.results.bubbles_history import (
+    CAUSE_NAMES,
+    CAUSES,
+    CHUNK_IMBALANCE,
+    beginning,
+    blame,
+    clip_parts,
+    take,
+)
 from simkv.results.results import Results
 
 NUMBERS = st.lists(st.integers(-50, 50), min_size=len(CAUSES), max_size=len(CAUSES))

@@ -87,6 +87,62 @@ def test_each_request_has_phases_and_an_arrow_inside_slices():
         )
 
 
+# Rules of the Chrome trace event format, for which no viewer is at hand here
+
+
+def test_times_are_finite_numbers_in_microseconds_and_ids_are_integers(events):
+    for event in events:
+        assert isinstance(event["pid"], int)
+        for key in ("ts", "dur"):
+            value = event.get(key, 0)
+            assert isinstance(value, int | float)
+            assert 0 <= value < float("inf")
+        if event["ph"] not in "MC":
+            assert isinstance(event["tid"], int)
+        if event["ph"] in "best" or event["ph"] == "f":
+            assert isinstance(event["id"], int)
+            assert event["cat"]
+
+
+def test_begun_phases_end_in_order(events):
+    """Every b is closed by one e of the same category, id and name, later or at once; nothing is left open."""
+    last_ts, is_open = defaultdict(float), Counter()
+    for event in events:
+        if event["ph"] in ("b", "e"):
+            key = event["cat"], event["id"]
+            assert event["ts"] >= last_ts[key]
+            last_ts[key] = event["ts"]
+            is_open[*key, event["name"]] += 1 if event["ph"] == "b" else -1
+            assert set(is_open.values()) <= {0, 1}
+    assert not +is_open
+    assert not any(event["ph"] in ("B", "E") for event in events)  # slices are all complete (X)
+
+
+def test_arrows_start_once_and_end_once_in_order_of_time(events):
+    arrows = defaultdict(list)
+    for event in events:
+        if event["ph"] in ("s", "t", "f"):
+            arrows[event["cat"], event["name"], event["id"]].append(event)
+    for steps in arrows.values():
+        phases = "".join(event["ph"] for event in steps)
+        assert phases in ("sf", "stf")
+        times = [event["ts"] for event in steps]
+        assert times == sorted(times)
+        assert len({event["pid"] for event in steps}) == 1  # a request stays on its replica
+
+
+def test_counters_go_forward_in_time_with_numbers_of_one_kind(events):
+    tracks = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C":
+            tracks[event["pid"], event["name"]].append(event)
+    for track in tracks.values():
+        times = [event["ts"] for event in track]
+        assert times == sorted(times)
+        assert len({tuple(event["args"]) for event in track}) == 1
+        assert all(isinstance(value, int | float) for event in track for value in event["args"].values())
+
+
 def test_tracks_are_named(events):
     named = {
         (event["pid"], event["tid"])

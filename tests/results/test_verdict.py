@@ -55,11 +55,31 @@ def shares(**given):
             {"stage_utilization": [0.3], "scheduling_time_s": 45.0},
             "host: scheduling takes 45 % of the time",
         ),
+        (
+            {"stage_utilization": [0.3, 0.3], "idle_fill_drain_share": 0.5, "idle_no_work_share": 0.2},
+            "bubbles (fill and drain): the stages idle for it 50 % of the time",
+        ),
+        (
+            {"stage_utilization": [0.3, 0.3], "idle_fill_drain_share": 0.3, "idle_no_work_share": 0.4},
+            "idle (too little load): the busiest stage works 30 % of the time",
+        ),
+        (
+            {"stage_utilization": [0.25, 0.2], "idle_too_few_requests_share": 0.75},
+            "idle (too few requests): the busiest stage works 25 % of the time",
+        ),
+        ({"stage_utilization": [0.4], "idle_kv_limited_share": 0.6}, "KV blocks: the stages idle for it 60 % of the time"),
+        ({"stage_utilization": [0.4], "idle_host_share": 0.6}, "host: the stages idle for it 60 % of the time"),
         ({"stage_utilization": [], "duration": 0.0, "completed": 0}, "idle (too little load): the busiest stage works 0 % of the time"),
     ],
 )  # fmt: skip
 def test_sentences(changes, sentence):
     assert binds(BUSY | changes, PLAN) == sentence
+
+
+PIPELINE = [
+    "parallel={pipeline_parallel_size: 4}",
+    "engine={max_model_len: 5000, max_num_batched_tokens: 2048}",
+]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +90,9 @@ def test_sentences(changes, sentence):
         (["workload.request_rate=1000", "engine.num_gpu_blocks_override=40", "engine.max_model_len=512"], "KV blocks: "),
         (["workload.request_rate=1000", "workload.prompt_len=4000"], "compute: "),
         (["workload.request_rate=1000", "workload.output_len=200"], "memory bandwidth: "),
+        ([*PIPELINE, "workload={arrival: inf, num_prompts: 1, prompt_len: 4000, output_len: 1}"], "bubbles (fill and drain): "),
+        ([*PIPELINE, "workload={arrival: inf, num_prompts: 2, prompt_len: 200, output_len: 200}"], "idle (too few requests): "),
+        ([*PIPELINE, "workload={arrival: inf, num_prompts: 4, prompt_len: 200, output_len: 200}"], "bubbles (token dependency): "),
     ],
 )  # fmt: skip
 def test_what_it_says_of_runs(overrides, begins):
