@@ -17,7 +17,7 @@ def params():
             yield pytest.param(kind, row, id=name, marks=[pytest.mark.slow] if is_long else [])
 
 
-@pytest.mark.parametrize(("kind", "row"), params())
+@pytest.mark.parametrize(("kind", "row"), list(params()))
 def test_a_whole_run(kind, row):
     summary = simulate(kind, row)
     ttft, tpot = errors(row, summary)

@@ -14,7 +14,8 @@ from simkv.spec.hardware import HardwareSpec, LinkSpec
 from simkv.units import MIB, ceil_div
 
 if TYPE_CHECKING:
-    from simkv.cost.fitted import FittedKernels, MessageTime
+    from simkv.cost.fitted import FittedKernels
+    from simkv.cost.fitted_collectives import MessageTime
 
 # Bytes from which vLLM 0.32.0 leaves its custom all-reduce to NCCL (`distributed.device_communicators`).
 CUSTOM_ALL_REDUCE_MAX_BYTES = 8 * MIB

@@ -11,40 +11,28 @@ or 1 where none are at hand. What each answer rests on:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
-from math import inf
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
-
-import numpy as np
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from simkv.cost import fitted_batch
 from simkv.cost.fitted_batch import BatchTime, RowsTime
+from simkv.cost.fitted_collectives import FittedCollectives, MessageTime, Points, parameters_from
 from simkv.cost.kernels import decode_attention, gemm, prefill_attention, scaled_gemm
-from simkv.cost.kernels.collectives import (
-    CustomParameters,
-    RingParameters,
-    custom_seconds,
-    kernel_changes,
-    ring_seconds,
-)
 from simkv.cost.kernels.decode_attention import DecodeAttentionParameters
 from simkv.cost.kernels.gemm import GemmParameters
 from simkv.cost.kernels.mixed_penalty import UnevenPenalty, uneven_seconds
 from simkv.cost.kernels.prefill_attention import PrefillAttentionParameters
 from simkv.cost.kernels.scaled_gemm import ScaledGemmParameters
-from simkv.cost.message_residual import MessageResidual, measured_ratios
 from simkv.cost.residual import Residual
 from simkv.cost.tally import Kernel, Side
 from simkv.spec.hardware import HardwareSpec
 from simkv.step import PrefillChunk, Provenance
 
-Points: TypeAlias = Mapping[str, Mapping[str, np.ndarray]]  # by group: a column for each size, and seconds
 GemmTime: TypeAlias = Callable[[int], Kernel]  # of a number of rows
 DecodeTime: TypeAlias = Callable[[int, int, int], Kernel]  # of decodes, their tokens in sum, the longest
 PrefillTime: TypeAlias = Callable[[Sequence[PrefillChunk]], Kernel]
-MessageTime: TypeAlias = Callable[[float, bool], Kernel]  # of bytes, inside a CUDA graph or not
 
 _HEAD_DIM = 128  # of the measured tables
 _SAME_BYTES = 0.1  # scales beside fp8 weights do not make another kernel
@@ -81,8 +69,11 @@ class FittedKernels:
         self._points = points or {}
         self._residuals: dict[str, Residual] = {}
         is_own = calibration is not None and not calibration.is_transferred
-        self._has_own_switch = is_own and hardware.node.fabric == "nvswitch"
         self._alone = Provenance.INTERPOLATED if is_own else Provenance.EXTRAPOLATED
+        has_own_switch = is_own and hardware.node.fabric == "nvswitch"
+        self._collectives = (
+            FittedCollectives(self._fits, self._points, self._alone) if has_own_switch else None
+        )
 
     def gemm(self, dtype: str, n: int, k: int, weight_bytes: float) -> GemmTime | None:
         """Time products with a weight of n × k, by rows."""
@@ -185,49 +176,11 @@ class FittedKernels:
         Only on NVSwitch, and not for a profile that took the fit over: its node may be another. PCIe's tables
         (L40S) are too uneven for the form, which misses one point in ten by 30 to 70 %.
         """
-        name = "all_reduce/custom" if is_custom else "all_reduce/nccl"
-        if name not in self._fits or not self._has_own_switch:
-            return None
-        custom = self._parameters(name, CustomParameters) if is_custom else None
-        ring = None if is_custom else self._parameters(name, RingParameters)
-
-        def seconds_of(num_bytes: float, in_graph: bool) -> float:
-            if custom is not None:
-                return float(custom_seconds(custom, world_size, num_bytes, in_graph))
-            return float(ring_seconds(cast(RingParameters, ring), "all_reduce", world_size, num_bytes))
-
-        residuals = {
-            in_graph: self._message_residual(name, world_size, backend, seconds_of, in_graph)
-            for in_graph, backend in (
-                (True, "custom_graph" if is_custom else "nccl"),
-                (False, "custom_eager" if is_custom else "nccl"),
-            )
-        }
-
-        def time(num_bytes: float, in_graph: bool) -> Kernel:
-            residual = residuals[in_graph]
-            ratio, mark = residual(num_bytes) if residual else (1.0, self._alone)
-            return Kernel(seconds_of(num_bytes, in_graph) * ratio, Side.COMM, mark)
-
-        return time
+        return self._collectives.all_reduce(world_size, is_custom) if self._collectives else None
 
     def one_way(self, op: Literal["all_gather", "reduce_scatter"], world_size: int) -> MessageTime | None:
         """Time NCCL's all-gathers or reduce-scatters inside one node; where and why as for `all_reduce`."""
-        name = f"{op}/nccl"
-        if name not in self._fits or not self._has_own_switch:
-            return None
-        ring = self._parameters(name, RingParameters)
-
-        def seconds_of(num_bytes: float, in_graph: bool) -> float:
-            return float(ring_seconds(ring, op, world_size, num_bytes))
-
-        residual = self._message_residual(name, world_size, "nccl", seconds_of, True)
-
-        def time(num_bytes: float, in_graph: bool) -> Kernel:
-            ratio, mark = residual(num_bytes) if residual else (1.0, self._alone)
-            return Kernel(seconds_of(num_bytes, in_graph) * ratio, Side.COMM, mark)
-
-        return time
+        return self._collectives.one_way(op, world_size) if self._collectives else None
 
     def _attention(
         self, op: str, heads: int, kv_heads: int, kv_bytes: float
@@ -262,43 +215,6 @@ class FittedKernels:
             ratios = columns["seconds"] / form.seconds(parameters, *gpu, *shape, *more)
             self._residuals[name] = Residual.from_points(axes, shape, ratios)
         return self._residuals[name]
-
-    def _message_residual(
-        self,
-        name: str,
-        world_size: int,
-        backend: str,
-        seconds_of: Callable[[float, bool], float],
-        in_graph: bool,
-    ) -> MessageResidual | None:
-        columns = self._points.get(f"{name.partition('/')[0]}/{backend}")
-        if columns is None:
-            return None
-        own = columns["world_size"] == world_size
-        if not own.any():
-            return None
-        sizes, seconds = columns["num_bytes"][own], columns["seconds"][own]
-        form = [seconds_of(size, in_graph) for size in sizes.tolist()]
-        octaves = self._fits[name].residual_octaves
-        return MessageResidual(
-            measured_ratios(sizes, seconds, form),
-            inf if octaves is None else octaves,
-            kernel_changes(backend, world_size),
-        )
-
-
-def parameters_from(parameters_class: Any, values: Mapping[str, Any]) -> Any:
-    """Build a form's parameters from plain data; a mapping inside may be parameters of their own."""
-    nested = {"large": RingParameters}
-    known = {each.name for each in fields(parameters_class)}
-    made = {
-        name: parameters_from(nested[name], value) if name in nested else value
-        for name, value in values.items()
-        if name in known
-    }
-    built = parameters_class(**made)
-    assert is_dataclass(built)
-    return built
 
 
 def _side(is_memory_bound: bool) -> Side:

@@ -22,8 +22,9 @@ from simkv.step import GraphMode, Provenance, StepShape, StepTime
 from simkv.units import ceil_div
 
 if TYPE_CHECKING:
-    from simkv.cost.fitted import FittedKernels, GemmTime, Points
+    from simkv.cost.fitted import FittedKernels, GemmTime
     from simkv.cost.fitted_batch import RowsTime
+    from simkv.cost.fitted_collectives import Points
 
 # vLLM's sampler works in fp32 and passes over the logits about three times (copy, softmax, sample).
 _SAMPLER_BYTES_PER_LOGIT = 3 * 4.0

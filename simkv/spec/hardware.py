@@ -238,8 +238,8 @@ class HardwareSpec(Spec):
         With that version's gap, and of its calibrations that of the nearest version; the newer of two as near.
         """
         host = self.host.at_version(major, minor)
-        if not self.other_calibrations:
-            return self.replace(host=host)
+        if self.calibration is None or not self.other_calibrations:
+            return self.replace(host=host, other_calibrations=())
 
         def distance(calibration: CalibrationSpec) -> tuple[int, int, int]:
             found = calibration.minor_version
@@ -247,7 +247,7 @@ class HardwareSpec(Spec):
                 return _FAR, _FAR, 0
             return abs(found[0] - major), abs(found[1] - minor), -found[1]
 
-        nearest = min((self.calibration, *self.other_calibrations), key=distance)  # type: ignore[arg-type]
+        nearest = min((self.calibration, *self.other_calibrations), key=distance)
         return self.replace(host=host, calibration=nearest, other_calibrations=())
 
     def has_dtype(self, dtype: str) -> bool:
