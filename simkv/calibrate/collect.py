@@ -103,11 +103,12 @@ def plan(scale: Scale, num_gpus: int = 1) -> list[Point]:
         points += _collectives(num_gpus, _doubling(1024, 512 * 1024**2))
     elif scale == "quick":
         few = [ranks[0], ranks[7]]  # 8B at TP 1, 70B at TP 8
-        points = _attention(few, (512, 2048, 8192), (0, 2048, 16384, 65536, 262144))
+        points = _attention(few, (512, 2048, 8192), (2048, 16384, 65536, 262144))
+        points += _attention([*few, ranks[1], ranks[2], ranks[4]], _doubling(512, 16384), (0,))
         points += _gemms(few, (1, 16, 64, 256, 1024, 4096, 8192))
-        points += _decodes(few, (1, 8, 64, 256), (1024, 8192, 65536))
+        points += _decodes(few, (1, 4, 16, 64, 256), (512, 2048, 8192, 32768, 131072))
         points += _elementwise((1, 64, 512, 2048, 8192), (8192,))
-        points += _collectives(num_gpus, (4096, 65536, 1024**2, 16 * 1024**2, 256 * 1024**2))
+        points += _collectives(num_gpus, [4096 * 4**i for i in range(9)])
     else:
         small = [Dimensions(2, 1, ((64, 32),))]
         points = _attention(small, (16, 32), (0, 64)) + _gemms(small, (1, 8))

@@ -1,22 +1,25 @@
 """Collectives in a calibration: fits and residuals of vLLM's custom all-reduce and of NCCL's rings.
 
 A group is one op and backend: ``all_reduce_custom_graph``, ``all_reduce_custom_eager``, ``all_reduce_nccl``.
-The first two share one set of parameters, ``all_reduce/custom``.
+The first two share one set of parameters, ``all_reduce/custom``. Groups whose kernels work alike share the reach
+of their residual (`simkv.cost.message_residual`): both custom ones, and NCCL's rings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simkv.calibrate.fits.collectives import fit_custom, fit_ring
+from simkv.calibrate.fits.collectives import fit_custom, fit_ring, lacks, ring_unknowns
+from simkv.calibrate.fits.reach import choose_octaves
 from simkv.calibrate.fits.solve import medians
 from simkv.calibrate.measurements import Measurements
-from simkv.calibrate.report import ErrorTable, rows_of
-from simkv.cost.kernels.collectives import custom_seconds, ring_seconds
-from simkv.cost.residual import Residual
+from simkv.cost.kernels.collectives import custom_seconds, kernel_changes, ring_seconds
+from simkv.cost.message_residual import GroupResidual, MessageResidual, Ratios, measured_ratios
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,65 +31,112 @@ _CUSTOM = {"all_reduce_custom_graph": "custom_graph", "all_reduce_custom_eager":
 _RINGS = {
     f"{op}_nccl": (f"{op}/nccl", op) for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 }
+GROUP_NAMES = (*_CUSTOM, *_RINGS)
+_KINDS = (  # groups that share the reach of their residual
+    tuple(_CUSTOM),
+    ("all_reduce_nccl", "all_gather_nccl", "reduce_scatter_nccl"),  # rings
+    ("all_to_all_nccl",),  # pairs
+)
 _SIGNIFICANT_DIGITS = 4
 
 
 @dataclass
 class CollectiveCalibration:
-    """Fits every collective that a table has; `parameters_` and `residuals_` as in `Calibration`."""
+    """Fits every collective that a table has; `parameters_` and `residuals_` as in `Calibration`.
+
+    `octaves_` has the reach of the residuals, in doublings of the message, by the names of parameters.
+    """
 
     has_switch: bool = True  # NCCL changes protocols as on NVLink
     split: Split | None = None
     parameters_: dict[str, Any] = field(default_factory=dict)
-    residuals_: dict[str, Residual] = field(default_factory=dict)
+    residuals_: dict[str, GroupResidual] = field(default_factory=dict)
+    octaves_: dict[str, float] = field(default_factory=dict)
     num_rows_: dict[str, int] = field(default_factory=dict)
+    notes_: list[str] = field(default_factory=list)
 
     def fit(self, measurements: Measurements, split: Split | None = None) -> CollectiveCalibration:
         """Fit parameters and residuals; rows for which `split(rows, op)` is True are not looked at."""
         self.split = split
+        self.parameters_, self.residuals_, self.octaves_, self.num_rows_ = {}, {}, {}, {}
+        self.notes_ = []
         seen = {name: self._seen(rows) for name, rows in groups_of(measurements).items()}
         graph, eager = (seen.get(name) for name in _CUSTOM)
-        if graph is not None:
+        if graph is not None and (missing := lacks(graph, eager)):
+            self.notes_.append(f"all_reduce/custom: left out, it needs {missing}")
+        elif graph is not None:
             self.parameters_["all_reduce/custom"] = _rounded(fit_custom(graph, eager))
             self.num_rows_["all_reduce/custom"] = len(graph) + (0 if eager is None else len(eager))
         for name, (key, op) in _RINGS.items():
-            if name in seen:
+            if name not in seen:
+                continue
+            num_unknowns = ring_unknowns(seen[name], self.has_switch)
+            if len(seen[name]) <= num_unknowns:
+                self.notes_.append(
+                    f"{key}: left out, {len(seen[name])} points are too few for {num_unknowns} parameters"
+                )
+            else:
                 self.parameters_[key] = _rounded(fit_ring(seen[name], op, self.has_switch))
                 self.num_rows_[key] = len(seen[name])
-        for name, rows in seen.items():
-            if key_of(name) in self.parameters_:
-                ratios = rows["seconds"].to_numpy(float) / self.physical(rows, name)
-                shape = [rows[axis].to_numpy(float) for axis in AXES]
-                self.residuals_[name] = Residual.from_points(AXES, shape, ratios)
+        fitted = {name: rows for name, rows in seen.items() if key_of(name) in self.parameters_}
+        for kind in _KINDS:
+            own = {name: self._ratios(fitted[name], name) for name in kind if name in fitted}
+            if own:
+                octaves = choose_octaves([pair for name in own for pair in _with_changes(name, own[name])])
+                self._set_residuals(own, octaves)
         return self
+
+    def take(
+        self, parameters: Mapping[str, Any], octaves: Mapping[str, float | None], points: Measurements
+    ) -> CollectiveCalibration:
+        """Take over what an earlier fit found, with residuals of the points it looked at."""
+        rows = groups_of(points)
+        keys = {key_of(name) for name in GROUP_NAMES}
+        self.parameters_ = {key: value for key, value in parameters.items() if key in keys}
+        for name in [name for name in rows if key_of(name) in self.parameters_]:
+            reach = octaves.get(key_of(name))
+            self._set_residuals({name: self._ratios(rows[name], name)}, inf if reach is None else reach)
+        return self
+
+    def _set_residuals(self, ratios: Mapping[str, dict[int, Ratios]], octaves: float) -> None:
+        for name, own in ratios.items():
+            self.residuals_[name] = _residual(name, own, octaves)
+            self.octaves_[key_of(name)] = octaves
+
+    def _ratios(self, rows: pd.DataFrame, name: str) -> dict[int, Ratios]:
+        """Measured over physical seconds of `rows`, by group size."""
+        physical, sizes = self.physical(rows, name), rows["world_size"].to_numpy(int)
+        found = {}
+        for size in sorted(set(sizes.tolist())):
+            own = sizes == size
+            found[size] = measured_ratios(rows["num_bytes"][own], rows["seconds"][own], physical[own])
+        return found
 
     def physical(self, rows: pd.DataFrame, name: str) -> np.ndarray:
         """Seconds by the form alone."""
         return physical_seconds(self.parameters_[key_of(name)], name, rows)
 
-    def score(self, measurements: Measurements) -> ErrorTable:
-        """Errors over the points that `fit` did not look at (over all if it looked at all)."""
-        table, points = [], {}
-        for name, rows in groups_of(measurements).items():
-            if name not in self.residuals_:
-                continue
-            own = rows if self.split is None else rows[self.split(rows, "all_reduce")]
-            physical = self.physical(own, name)
-            ratio, mark = self.residuals_[name].predict(*(own[axis] for axis in AXES))
-            points[name] = own.assign(physical=physical, residual=physical * ratio, mark=mark)
-            table += rows_of(name, points[name], "num_bytes", (1, 65_536, 1_048_576, 16_777_216))
-        return ErrorTable(tuple(table), points)
-
     def _seen(self, rows: pd.DataFrame) -> pd.DataFrame:
         return rows if self.split is None else rows[~self.split(rows, "all_reduce")]
+
+
+def _with_changes(name: str, ratios: dict[int, Ratios]) -> list[tuple[Ratios, tuple[float, ...]]]:
+    """Each group size's ratios with the messages at which its kernel changes."""
+    return [(own, kernel_changes(_CUSTOM.get(name, "nccl"), size)) for size, own in ratios.items()]
+
+
+def _residual(name: str, ratios: dict[int, Ratios], octaves: float) -> GroupResidual:
+    pairs = zip(ratios, _with_changes(name, ratios), strict=True)
+    return GroupResidual({size: MessageResidual(own, octaves, changes) for size, (own, changes) in pairs})
 
 
 def groups_of(measurements: Measurements) -> dict[str, pd.DataFrame]:
     """Return the points of every group of a table, one row a shape."""
     found = {}
-    for name in (*_CUSTOM, *_RINGS):
+    for name in GROUP_NAMES:
         op, backend = ("all_reduce", _CUSTOM[name]) if name in _CUSTOM else (_RINGS[name][1], "nccl")
         rows = measurements.of(op, backend=backend)
+        rows = rows[(rows["world_size"] >= 2) & (rows["num_bytes"] >= 1)]
         if not rows.empty:
             found[name] = medians(rows.astype(dict.fromkeys(AXES, "int64")), op)
     return found

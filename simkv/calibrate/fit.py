@@ -1,33 +1,48 @@
 """`Calibration`: measured kernels of one GPU and engine version in, parameters and residuals out.
 
-    >>> calibration = Calibration(hardware)                    # doctest: +SKIP
-    >>> calibration.fit(measurements, split=held_out)          # doctest: +SKIP
-    >>> calibration.parameters_["gemm/bfloat16"]               # doctest: +SKIP
-    >>> calibration.predict(frame, "gemm/bfloat16")            # doctest: +SKIP
-    >>> calibration.score(measurements)                        # doctest: +SKIP
+The verbs are scikit-learn's; what is learnt ends in an underscore. A table of one's own comes from `simkv collect`
+or from a reader; here it is what the shipped calibration of an A100 was made of, its collectives only:
 
-Rules on the data, applied before anything is fitted:
+    >>> from simkv.calibrate.fit import Calibration
+    >>> from simkv.calibrate.measurements import Measurements, held_out
+    >>> from simkv.calibrate.tables import shipped_points
+    >>> from simkv.load.hardware import find_hardware
+    >>> points = shipped_points("a100_sxm").frame
+    >>> table = Measurements(points[points["op"] == "all_reduce"])
 
-- several rows for one point are one: their median;
-- a product that beats the datasheet's bandwidth read its weights from the level-2 cache, because the benchmark
-  kept them there; a server does not. Memory-bound rows with weights of up to that size are left out (L40S, whose
-  cache holds 96 MB; no row of A100, H100 or H200). See `served_from_cache`;
-- spikes (`simkv.cost.residual.spikes`) are left out of the residual's grid; the fit of the parameters is robust
-  (errors beyond 5 % count linearly) and needs no filter. Errors are counted over all held-out points, spikes too.
+    >>> calibration = Calibration().fit(table, split=held_out)  # the profile that the table names as its device
+    >>> sorted(calibration.parameters_)
+    ['all_reduce/custom', 'all_reduce/nccl']
+    >>> calibration.predict({"world_size": [8], "num_bytes": [20_000]}, "all_reduce_nccl").round(6)
+    array([2.3e-05])
+    >>> calibration.score(table).row("all_reduce_nccl", "physical").num_points  # of those that were held out
+    16
+
+`apply` puts it into a profile, whose scenarios then run on it:
+
+    >>> hardware = calibration.apply(find_hardware("a100_sxm"))
+    >>> hardware.calibration.families["all_reduce/nccl"].num_points
+    47
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from simkv.calibrate.collectives import GROUP_NAMES, CollectiveCalibration
 from simkv.calibrate.families import GROUPS, Gpu, Group
-from simkv.calibrate.fits.solve import Unknown, solve
+from simkv.calibrate.fits.pointwise import fit_group, seconds_of, served_from_cache
 from simkv.calibrate.measurements import Measurements
+from simkv.calibrate.readers.silicon import split_tables
+from simkv.cost.message_residual import GroupResidual
 from simkv.cost.residual import Residual
 from simkv.errors import TraceError
+from simkv.load.hardware import find_hardware
+from simkv.spec.calibration import CalibrationSpec
 from simkv.spec.hardware import HardwareSpec
 
 if TYPE_CHECKING:
@@ -36,37 +51,47 @@ if TYPE_CHECKING:
     from simkv.calibrate.report import ErrorTable
 
 Split: TypeAlias = "Callable[[pd.DataFrame, str], pd.Series]"
-
-_MAX_ROWS = 5000  # of a fit: more do not move the parameters, and take longer
-_SIGNIFICANT_DIGITS = 4  # of a parameter: below the noise, above the differences between machines
-_OUTLIER = 0.05
-_CACHE_FACTOR = 1.05  # over the datasheet's bandwidth: beyond clock tolerance
+Shapes: TypeAlias = "pd.DataFrame | Mapping[str, object]"
 
 
 class Calibration:
-    """Fits every group of `GROUPS` that a table has.
+    """Fits every group of `groups` that a table has, and its collectives.
 
-    After `fit`: `parameters_`, `residuals_` and `num_rows_`, by group name.
+    hardware   the profile that was measured, whose peak, bandwidth and SMs the forms take; its name is enough.
+               None = the shipped profile that the table names as its device
+
+    After `fit`, by name: `parameters_`, `num_rows_` (points that a fit looked at), `residuals_`. Groups of
+    collectives have names of their own (``all_reduce_custom_graph``) and may share parameters
+    (``all_reduce/custom``): see `simkv.calibrate.collectives`.
     """
 
-    def __init__(self, hardware: HardwareSpec, groups: tuple[Group, ...] = GROUPS):
-        self.hardware = hardware
+    def __init__(self, hardware: HardwareSpec | str | None = None, groups: tuple[Group, ...] = GROUPS):
+        self._hardware = (
+            find_hardware(hardware, with_calibration=False) if isinstance(hardware, str) else hardware
+        )
         self.groups = {group.name: group for group in groups}
         self.split: Split | None = None
+        self.measurements_: Measurements | None = None
         self.parameters_: dict[str, Any] = {}
-        self.residuals_: dict[str, Residual] = {}
+        self.residuals_: dict[str, Residual | GroupResidual] = {}
         self.num_rows_: dict[str, int] = {}
+
+    @property
+    def hardware(self) -> HardwareSpec:
+        """The profile that was measured."""
+        if self._hardware is None:
+            raise TraceError("Calibration: wanted a hardware profile, or `fit` with a table that names one")
+        return self._hardware
 
     def fit(self, measurements: Measurements, split: Split | None = None) -> Calibration:
         """Fit parameters and residuals; rows for which `split(rows, op)` is True are not looked at.
 
         Raises TraceError if the table mixes devices or engine versions, or has none of the groups.
         """
-        _refuse_mixed(measurements)
-        self.split = split
-        self.parameters_, self.residuals_, self.num_rows_ = {}, {}, {}
+        self._begin(measurements, split)
+        kernels, between = split_tables(measurements)
         for name, group in self.groups.items():
-            rows = self.rows(measurements, name)
+            rows = self.rows(kernels, name)
             if rows.empty:
                 continue
             if split is not None:
@@ -74,9 +99,30 @@ class Calibration:
             self.parameters_[name] = fit_group(group, self.gpu(name), rows)
             self.residuals_[name] = self.residual(name, rows)
             self.num_rows_[name] = len(rows)
+        self._take_over(self.collectives_.fit(between, split))
         if not self.parameters_:
-            raise TraceError(f"measurements: wanted rows of one of {', '.join(self.groups)}; got none")
+            wanted = ", ".join((*self.groups, "collectives"))
+            faults = [f"measurements: wanted rows of one of {wanted}; got none, or too few"]
+            raise TraceError(faults + self.collectives_.notes_)
         return self
+
+    @classmethod
+    def of(cls, spec: CalibrationSpec, points: Measurements, hardware: HardwareSpec) -> Calibration:
+        """Return one that was fitted before: its parameters, and residuals of its measured points."""
+        from simkv.calibrate.profile import parameters_of
+
+        made = cls(hardware)
+        made._begin(points, None)
+        kernels, between = split_tables(points)
+        known = parameters_of(spec)
+        for name in [name for name in made.groups if name in known]:
+            rows = made.rows(kernels, name)
+            made.parameters_[name] = known[name]
+            if not rows.empty:
+                made.residuals_[name] = made.residual(name, rows)
+        octaves = {name: fit.residual_octaves for name, fit in spec.families.items()}
+        made._take_over(made.collectives_.take(known, octaves, between))
+        return made
 
     def gpu(self, name: str) -> Gpu:
         """The figures of the GPU that a group's form takes."""
@@ -93,9 +139,12 @@ class Calibration:
             return rows
         return rows[~served_from_cache(rows, self.gpu(name), 1.0 if name == "gemm/fp8" else 2.0)]
 
-    def physical(self, frame: pd.DataFrame, name: str) -> np.ndarray:
-        """Seconds by the physical form alone, for a frame with a group's shape columns."""
-        return _seconds(self.groups[name], self.gpu(name), self.parameters_[name], frame)
+    def physical(self, shapes: Shapes, name: str) -> np.ndarray:
+        """Seconds by the form alone, for a table with a group's shape columns."""
+        frame = _frame(shapes)
+        if name in GROUP_NAMES:
+            return self.collectives_.physical(frame, name)
+        return seconds_of(self.groups[name], self.gpu(name), self.parameters_[name], frame)
 
     def residual(self, name: str, rows: pd.DataFrame) -> Residual:
         """Measured over physical time of `rows`, as a grid; needs the group's parameters."""
@@ -103,12 +152,17 @@ class Calibration:
         ratios = rows["seconds"].to_numpy(dtype=float) / self.physical(rows, name)
         return Residual.from_points(group.axes, group.shape(rows), ratios)
 
-    def predict(self, frame: pd.DataFrame, name: str, with_residual: bool = True) -> np.ndarray:
-        """Seconds for a frame with a group's shape columns."""
+    def ratios(self, shapes: Shapes, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The residual's ratios and marks (indices into `simkv.cost.residual.PROVENANCES`)."""
+        frame = _frame(shapes)
+        axes = ("world_size", "num_bytes") if name in GROUP_NAMES else self.groups[name].axes
+        return self.residuals_[name].predict(*(frame[axis].to_numpy(dtype=float) for axis in axes))
+
+    def predict(self, shapes: Shapes, name: str, with_residual: bool = True) -> np.ndarray:
+        """Seconds for a table (or a dict of columns) with a group's shape columns."""
+        frame = _frame(shapes)
         seconds = self.physical(frame, name)
-        if with_residual:
-            seconds = seconds * self.residuals_[name].predict(*self.groups[name].shape(frame))[0]
-        return seconds
+        return seconds * self.ratios(frame, name)[0] if with_residual else seconds
 
     def score(self, measurements: Measurements) -> ErrorTable:
         """Errors over the points that `fit` did not look at (over all if it looked at all)."""
@@ -116,60 +170,49 @@ class Calibration:
 
         return error_table(self, measurements)
 
+    def apply(self, profile: HardwareSpec, points: Path | str | None = None) -> HardwareSpec:
+        """Return `profile` with this calibration, for `load_scenario` and `simulate`.
 
-def fit_group(group: Group, gpu: Gpu, rows: pd.DataFrame) -> Any:
-    """Fit one group's parameters to rows of shape columns and seconds."""
-    rows = rows[group.seen(rows)]
-    if len(rows) < 2 * len(group.bounds):
+        points   a Parquet file to write the measured points to, which runs read for the residuals; without one they
+                 run on the forms alone
+
+        A profile of another GPU takes over forms, but no residuals and no all-reduce.
+        """
+        from simkv.calibrate.profile import applied
+
+        return applied(self, profile, None if points is None else Path(points))
+
+    def _begin(self, measurements: Measurements, split: Split | None) -> None:
+        _refuse_mixed(split_tables(measurements).kernels)
+        if self._hardware is None:
+            self._hardware = _named_by(measurements)
+        self.split, self.measurements_ = split, measurements
+        self.parameters_, self.residuals_, self.num_rows_ = {}, {}, {}
+        self.collectives_ = CollectiveCalibration(has_switch=self.hardware.node.fabric == "nvswitch")
+
+    def _take_over(self, collectives: CollectiveCalibration) -> None:
+        self.parameters_ |= collectives.parameters_
+        self.residuals_ |= collectives.residuals_
+        self.num_rows_ |= collectives.num_rows_
+
+
+def _frame(shapes: Shapes) -> pd.DataFrame:
+    import pandas as pd
+
+    return shapes if isinstance(shapes, pd.DataFrame) else pd.DataFrame(dict(shapes))
+
+
+def _named_by(measurements: Measurements) -> HardwareSpec:
+    """Return the shipped profile that a table names as its device."""
+    from simkv.load.hardware import shipped_hardware
+
+    devices = [str(device) for device in measurements.frame["device"].dropna().unique()]
+    if len(devices) != 1 or devices[0] not in shipped_hardware():
         raise TraceError(
-            f"{group.name}: {len(rows)} usable points are too few for {len(group.bounds)} parameters"
+            f"measurements: device: wanted one shipped profile ({', '.join(shipped_hardware())}), got "
+            f"{', '.join(devices) or 'none'}; say which: Calibration(hardware)"
         )
-    if len(rows) > _MAX_ROWS:
-        rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))[:_MAX_ROWS]]
-    measured = rows["seconds"].to_numpy(dtype=float)
-    best, best_cost = None, np.inf
-    for start in group.starts:
-        unknowns = {
-            field: Unknown(getattr(start, field), low, high) for field, (low, high) in group.bounds.items()
-        }
-        found = solve(
-            lambda values, start=start: _seconds(group, gpu, _with(start, values), rows),  # type: ignore[misc]
-            measured,
-            unknowns,
-        )
-        rounded = {field: float(f"{value:.{_SIGNIFICANT_DIGITS}g}") for field, value in found.items()}
-        parameters = _with(start, rounded)
-        errors = np.log(_seconds(group, gpu, parameters, rows) / measured) / _OUTLIER
-        cost = float(np.sum(np.sqrt(1.0 + errors**2)))
-        if cost < best_cost:
-            best, best_cost = parameters, cost
-    return best
-
-
-def served_from_cache(rows: pd.DataFrame, gpu: Gpu, weight_bytes: float) -> np.ndarray:
-    """True for memory-bound products whose weights the level-2 cache may have held.
-
-    That is up to the largest weights of any row which moved its bytes faster than memory can.
-    """
-    m, n, k, seconds = (rows[column].to_numpy(dtype=float) for column in ("m", "n", "k", "seconds"))
-    weights = weight_bytes * n * k
-    too_fast = weights / seconds > _CACHE_FACTOR * gpu.bandwidth_bytes_per_s
-    if not too_fast.any():
-        return np.zeros(len(rows), bool)
-    is_memory_bound = weights / gpu.bandwidth_bytes_per_s > 2.0 * m * n * k / gpu.peak_flops_per_s
-    served: np.ndarray = is_memory_bound & (weights <= weights[too_fast].max())
-    return served
-
-
-def _seconds(group: Group, gpu: Gpu, parameters: Any, frame: pd.DataFrame) -> np.ndarray:
-    figures = (gpu.peak_flops_per_s, gpu.bandwidth_bytes_per_s, gpu.num_sms)
-    return np.asarray(group.seconds(parameters, *figures, *group.shape(frame)), dtype=float)
-
-
-def _with(start: Any, values: dict[str, float]) -> Any:
-    from dataclasses import replace
-
-    return replace(start, **values)
+    return find_hardware(devices[0], with_calibration=False)
 
 
 def _refuse_mixed(measurements: Measurements) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simkv.calibrate.collectives import groups_of
+from simkv.calibrate.measurements import Measurements
+from simkv.calibrate.readers.silicon import split_tables
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from simkv.calibrate.fit import Calibration
-    from simkv.calibrate.measurements import Measurements
 
 METRICS = ("physical", "residual")
 # by which column a group's errors are broken down, and the lower ends of the ranges
@@ -20,6 +24,7 @@ RANGES: dict[str, tuple[str, tuple[int, ...]]] = {
     "decode_attention": ("context", (1, 129, 1025, 8193, 65537)),
     "prefill_attention": ("chunk", (1, 1025, 4097, 12289)),
 }
+_MESSAGES = ("num_bytes", (1, 65_536, 1_048_576, 16_777_216))
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,13 @@ class ErrorTable:
                 return row
         raise KeyError((group, metric, range_))
 
+    def size_of(self, group: str) -> str:
+        """The column by which a group's errors are broken down; KeyError if there is no such group."""
+        for row in self.rows:
+            if row.group == group and row.range != "all":
+                return row.range.split()[0]
+        raise KeyError(group)
+
     def frame(self) -> pd.DataFrame:
         """The rows as a table."""
         import pandas as pd
@@ -73,19 +85,33 @@ def error_table(calibration: Calibration, measurements: Measurements) -> ErrorTa
     """Compare a fitted calibration with the reported points of a table that it has not seen."""
     rows: list[ErrorRow] = []
     points: dict[str, pd.DataFrame] = {}
-    for name in calibration.parameters_:
-        group = calibration.groups[name]
-        frame = calibration.rows(measurements, name)
-        if calibration.split is not None and not frame.empty:
-            frame = frame[calibration.split(frame, group.op)]
-        frame = frame[group.reported(frame)]
-        if frame.empty:
+    for name, frame in _unseen(calibration, measurements):
+        if frame.empty or name not in calibration.residuals_:
             continue
         physical = calibration.physical(frame, name)
-        ratio, mark = calibration.residuals_[name].predict(*group.shape(frame))
+        ratio, mark = calibration.ratios(frame, name)
         points[name] = frame.assign(physical=physical, residual=physical * ratio, mark=mark)
-        rows += rows_of(name, points[name], *RANGES[name.split("/", maxsplit=1)[0]])
+        rows += rows_of(name, points[name], *_ranges(name))
     return ErrorTable(tuple(rows), points)
+
+
+def _unseen(calibration: Calibration, measurements: Measurements) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the reported points of every group that `fit` did not look at; all if it looked at all."""
+    kernels, between = split_tables(measurements)
+    split = calibration.split
+    for name, group in calibration.groups.items():
+        if name not in calibration.parameters_:
+            continue
+        rows = calibration.rows(kernels, name)
+        if split is not None and not rows.empty:
+            rows = rows[split(rows, group.op)]
+        yield name, rows[group.reported(rows)]
+    for name, rows in groups_of(between).items():
+        yield name, rows if split is None else rows[split(rows, "all_reduce")]
+
+
+def _ranges(name: str) -> tuple[str, tuple[int, ...]]:
+    return RANGES.get(name.split("/", maxsplit=1)[0], _MESSAGES)
 
 
 def rows_of(name: str, points: pd.DataFrame, column: str, starts: tuple[int, ...]) -> list[ErrorRow]:

@@ -10,14 +10,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simkv.calibrate.measurements import PROVENANCE_COLUMNS, SHAPE_COLUMNS, Measurements, validate
+from simkv.calibrate.measurements import (
+    PROVENANCE_COLUMNS,
+    SHAPE_COLUMNS,
+    Measurements,
+    read_measurements,
+)
 from simkv.errors import TraceError
+from simkv.load.shipped import shipped_dir
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from simkv.calibrate.fit import Calibration
 
 
-def reduce(calibration: Calibration, measurements: Measurements) -> Measurements:
+def reduce(calibration: Calibration, measurements: Measurements) -> pd.DataFrame:
     """Keep one row a point of every group of `calibration` that the table has."""
     import pandas as pd
 
@@ -29,9 +37,17 @@ def reduce(calibration: Calibration, measurements: Measurements) -> Measurements
         source = measurements.of(group.op, **group.variant).iloc[0]
         provenance = {column: source[column] for column in PROVENANCE_COLUMNS}
         parts.append(rows.assign(op=group.op, **group.variant, **provenance))
-    if not parts:
-        raise TraceError("measurements: none of the groups has a row to keep")
-    return validate(pd.concat(parts, ignore_index=True), "reduced table")
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def points_file(name: str) -> Path:
+    """Return where the points of a calibration lie: the name of a shipped one, or a path."""
+    return Path(name) if name.endswith(".parquet") else shipped_dir("kernels") / f"{name}.parquet"
+
+
+def shipped_points(name: str) -> Measurements:
+    """Read the points of a shipped calibration."""
+    return read_measurements(points_file(name))
 
 
 def write_measurements(measurements: Measurements, path: Path) -> None:

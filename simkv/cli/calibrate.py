@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simkv.cli.options import check_new_file, write_text
 from simkv.errors import InputError
+
+if TYPE_CHECKING:
+    from simkv.calibrate.measurements import Measurements
+    from simkv.calibrate.report import ErrorTable
 
 _OTHER = "--force to replace it or another --output"
 
@@ -21,24 +25,27 @@ def calibrate(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Calibration to write, a .yaml file.")],
     source: Annotated[
-        str | None, typer.Option("--source", help="Public tables: aiconfigurator.", metavar="NAME")
+        str | None, typer.Option("--source", help="Public tables: aiconfigurator, or layers.", metavar="NAME")
     ] = None,
     measurements: Annotated[
         Path | None,
         typer.Option("--measurements", help="A table of simkv collect (Parquet or CSV).", metavar="FILE"),
     ] = None,
     engine: Annotated[str, typer.Option("--engine", help="The engine of the public tables.")] = "vllm",
-    version: Annotated[str, typer.Option("--version", help="Its version.")] = "0.24.0",
-    root: Annotated[
-        Path | None, typer.Option("--root", help="Folder of an unpacked aiconfigurator_core.")
+    version: Annotated[
+        str | None, typer.Option("--version", help="Its version; default: 0.24.0, of layers 0.19.")
     ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option("--root", help="Folder of an unpacked aiconfigurator_core, or of per-layer profiles."),
+    ] = None,
+    plots: Annotated[
+        bool, typer.Option("--plots/--no-plots", help="Draw measured against predicted, a PNG a group.")
+    ] = True,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
     """Fit kernels to measurements; write parameters, the points behind them, and held-out errors."""
-    from simkv.calibrate.measurements import read_measurements
-    from simkv.calibrate.profile import calibrate as fit
-    from simkv.calibrate.readers.aiconfigurator import SOURCE
-    from simkv.calibrate.readers.silicon import read_silicon, split_tables
+    from simkv.calibrate.layer_profile import calibrate_any
     from simkv.calibrate.tables import write_measurements
     from simkv.load.calibration import calibration_text
     from simkv.load.hardware import find_hardware
@@ -46,18 +53,15 @@ def calibrate(
     if output.suffix != ".yaml":
         raise InputError(f"--output: wanted a file that ends in .yaml, got {output}")
     points, errors = output.with_suffix(".parquet"), output.with_suffix(".errors.csv")
+    if measurements is not None and points.absolute() == measurements.absolute():
+        raise InputError(f"--output: {points} beside it would replace the measurements; name another")
     for file in (output, points, errors) if not force else ():
         check_new_file(file, _OTHER)
     if (source is None) == (measurements is None):
         raise InputError("--source, --measurements: wanted one of the two")
-    if source not in (None, "aiconfigurator"):
-        raise InputError(f"--source: wanted aiconfigurator, got {source!r}")
     hardware = find_hardware(system, with_calibration=False)
-    if measurements is None:
-        tables, said = read_silicon(system, version, engine, root), f"{SOURCE} {system} {engine} {version}"
-    else:
-        tables, said = split_tables(read_measurements(measurements)), measurements.name
-    found = fit(hardware, tables, said, date.today().isoformat())
+    table, said = _read(source, measurements, system, engine, version, root)
+    found = calibrate_any(hardware, table, said, date.today().isoformat())
     for note in found.notes:
         print(note, file=sys.stderr)
     comment = f"Written by simkv calibrate from {said}; used by a hardware profile as 'calibration:'."
@@ -66,4 +70,41 @@ def calibrate(
     write_text(output, text, _OTHER, overwrite=force)
     write_text(errors, found.errors.frame().to_csv(index=False), _OTHER, overwrite=force)
     print(found.errors.to_text())
-    print(f"{output}: {len(found.spec.families)} families; points in {points}, errors in {errors}")
+    drawn = _draw(found.errors, output, found.spec.title) if plots else []
+    pictures = f", {len(drawn)} plots beside it" if drawn else ""
+    print(f"{output}: {len(found.spec.families)} families; points in {points}, errors in {errors}{pictures}")
+
+
+def _read(
+    source: str | None,
+    measurements: Path | None,
+    system: str,
+    engine: str,
+    version: str | None,
+    root: Path | None,
+) -> tuple[Measurements, str]:
+    """Return the table that was asked for, and what it is."""
+    from simkv.calibrate.measurements import read_measurements
+    from simkv.calibrate.readers.aiconfigurator import find_root, source_of
+    from simkv.calibrate.readers.layers import SOURCE, read_profiles
+    from simkv.calibrate.readers.silicon import read_silicon
+
+    if measurements is not None:
+        return read_measurements(measurements), measurements.name
+    if source not in ("aiconfigurator", "layers"):
+        raise InputError(f"--source: wanted aiconfigurator or layers, got {source!r}")
+    if source == "layers":
+        version = version or "0.19"
+        if root is None:
+            raise InputError("--root: wanted the folder of the per-layer profiles")
+        return read_profiles(root, system, engine, version), f"{SOURCE}, {system} {engine} {version}"
+    version = version or "0.24.0"
+    said = f"{source_of(root or find_root(), system)} {system} {engine} {version}"
+    return read_silicon(system, version, engine, root).joined(), said
+
+
+def _draw(errors: ErrorTable, output: Path, title: str) -> list[Path]:
+    from simkv.plots.calibration import save_kernel_errors
+
+    groups = [(name, errors.size_of(name), frame) for name, frame in errors.points.items()]
+    return save_kernel_errors(groups, output, title)

@@ -51,10 +51,9 @@ def test_the_full_plan_covers_chunks_over_prefixes_of_all_shards():
 
 def test_the_quick_plan_is_part_of_the_full_one_and_short():
     quick, full = plan("quick", 8), plan("full", 8)
-    assert len(quick) < len(full) / 8
+    assert len(quick) < len(full) / 6
     assert {p.op for p in quick} == {p.op for p in full}
-    attention = {p for p in quick if p.op != "elementwise"}
-    assert attention <= set(full)
+    assert {p for p in quick if p.op != "elementwise"} <= set(full)
 
 
 def test_collectives_need_several_gpus():

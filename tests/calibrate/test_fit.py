@@ -1,11 +1,15 @@
 """Fits: known parameters are found again, held-out points are not looked at, data are cleaned by rule."""
 
+import doctest
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from simkv.calibrate import fit
 from simkv.calibrate.families import GROUPS
-from simkv.calibrate.fit import Calibration, served_from_cache
+from simkv.calibrate.fit import Calibration
+from simkv.calibrate.fits.pointwise import served_from_cache
 from simkv.calibrate.measurements import Measurements, held_out, held_out_weights, validate
 from simkv.calibrate.tables import reduce
 from simkv.errors import TraceError
@@ -143,9 +147,14 @@ def test_a_dtype_that_the_gpu_lacks_is_refused():
 
 
 def test_a_reduced_table_gives_the_same_residuals(calibration, measurements):
-    reduced = reduce(calibration, measurements)
+    reduced = validate(reduce(calibration, measurements), "reduced")
     assert len(reduced.frame) < len(measurements.frame)
     for name in TRUE:
         pd.testing.assert_frame_equal(
             calibration.rows(reduced, name), calibration.rows(measurements, name), check_dtype=False
         )
+
+
+def test_the_example_of_the_module_runs():
+    assert doctest.testmod(fit).attempted > 5
+    assert doctest.testmod(fit).failed == 0
