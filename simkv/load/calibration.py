@@ -27,6 +27,7 @@ _SHAPES = (
     *("m", "n", "k", "batch", "chunk", "context", "decode_context", "num_long", "skew", "heads", "kv_heads"),
     *("tokens", "width", "world_size", "num_bytes"),
 )
+_COLUMNS = (*_SHAPES, "op", "dtype", "kv_dtype", "backend", "kernel", "seconds")
 
 
 def shipped_calibrations() -> list[str]:
@@ -78,12 +79,17 @@ def kernel_points(hardware: HardwareSpec) -> dict[str, dict[str, np.ndarray]]:
 def read_points(path: Path) -> dict[str, dict[str, np.ndarray]]:
     """Read a reduced table of `simkv calibrate`, group by group."""
     import numpy as np
+    import pyarrow
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}") from None
+        with path.open("rb") as opened:
+            file = pq.ParquetFile(opened)  # `read_table` does the same after half a second of imports
+            table = file.read(columns=[name for name in file.schema_arrow.names if name in _COLUMNS])
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise ScenarioError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if missing := {"op", "seconds"} - set(table.column_names):
+        raise ScenarioError(f"{path}: wanted points of calibrate, got no {' and no '.join(sorted(missing))}")
     columns = {name: np.array(table[name].to_numpy(zero_copy_only=False)) for name in table.column_names}
     op, nothing = columns["op"], np.full(len(columns["op"]), None)
     dtype, kv_dtype, backend, kernel = (
