@@ -23,16 +23,19 @@ if TYPE_CHECKING:
 Scale = Literal["full", "quick", "tiny"]
 
 _SAVE_EVERY_S = 20.0
+_MAX_SAMPLED = 512  # rows of the head: one for each sequence of a batch
 _KV_MAX_BYTES = 8 * 1024**3  # a decode batch beyond this much KV teaches nothing new
 _HEAD_DIM = 128
+VOCABULARY = 128_256  # of Llama 3.1: words of the head, the embedding and the sampler
 
 
 class Dimensions(NamedTuple):
-    """A model on one rank: its heads and the products of its layers as (n, k)."""
+    """A model on one rank: its heads, the products of its layers as (n, k), that of the vocabulary."""
 
     heads: int
     kv_heads: int
     products: tuple[tuple[int, int], ...]
+    head: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def dimensions(hidden: int, intermediate: int, heads: int, kv_heads: int, tp: in
     q_size, kv_size = heads // tp * _HEAD_DIM, kv_heads // tp * _HEAD_DIM
     mlp = intermediate // tp
     products = ((q_size + 2 * kv_size, hidden), (hidden, q_size), (2 * mlp, hidden), (hidden, mlp))
-    return Dimensions(heads // tp, kv_heads // tp, products)
+    return Dimensions(heads // tp, kv_heads // tp, products, (VOCABULARY // tp, hidden))
 
 
 def plan(scale: Scale, num_gpus: int = 1) -> list[Point]:
@@ -96,23 +99,25 @@ def plan(scale: Scale, num_gpus: int = 1) -> list[Point]:
         for tp in (1, 2, 4, 8)
     ]
     if scale == "full":
-        points = _attention(ranks, _doubling(512, 16384), (0, *_doubling(512, 262144)))
+        points = _attention(ranks, _doubling(64, 16384), (0, *_doubling(512, 262144)))
         points += _gemms(ranks, _doubling(1, 16384))
         points += _decodes(ranks, (1, 2, 4, 8, 16, 32, 64, 128, 256), _doubling(512, 131072))
-        points += _elementwise(_doubling(1, 16384), (4096, 8192, 14336))
+        points += _elementwise(ranks, _doubling(1, 16384)) + _samplers(_doubling(1, 512))
         points += _collectives(num_gpus, _doubling(1024, 512 * 1024**2))
     elif scale == "quick":
         few = [ranks[0], ranks[7]]  # 8B at TP 1, 70B at TP 8
-        points = _attention(few, (512, 2048, 8192), (2048, 16384, 65536, 262144))
-        points += _attention([*few, ranks[1], ranks[2], ranks[4]], _doubling(512, 16384), (0,))
+        more = [*few, ranks[1], ranks[2], ranks[6]]  # and 8B at TP 2 and 4, 70B at TP 4
+        chunks, contexts = (128, *_doubling(512, 8192)), (2048, 8192, 32768, 131072, 262144)
+        points = _attention(more, chunks, contexts)
+        points += _attention([*more, ranks[4]], _doubling(128, 16384), (0,))
         points += _gemms(few, (1, 16, 64, 256, 1024, 4096, 8192))
         points += _decodes(few, (1, 4, 16, 64, 256), (512, 2048, 8192, 32768, 131072))
-        points += _elementwise((1, 64, 512, 2048, 8192), (8192,))
+        points += _elementwise(few, _doubling(1, 8192)) + _samplers(_doubling(1, 256))
         points += _collectives(num_gpus, [4096 * 4**i for i in range(9)])
     else:
-        small = [Dimensions(2, 1, ((64, 32),))]
+        small = [Dimensions(2, 1, ((64, 32),), (96, 32))]
         points = _attention(small, (16, 32), (0, 64)) + _gemms(small, (1, 8))
-        points += _decodes(small, (1, 2), (64,)) + _elementwise((1, 8), (64,))
+        points += _decodes(small, (1, 2), (64,)) + _elementwise(small, (1, 8)) + _samplers((1, 8), (96,))
         points += [Point(op, (num_gpus, 4096), backend="gloo") for op in ("all_reduce",) if num_gpus > 1]
     return list(dict.fromkeys(points))
 
@@ -129,7 +134,9 @@ def _attention(ranks: Sequence[Dimensions], chunks: Sequence[int], contexts: Seq
 
 
 def _gemms(ranks: Sequence[Dimensions], rows: Sequence[int]) -> list[Point]:
-    return [Point("gemm", (m, n, k)) for rank in ranks for n, k in rank.products for m in rows]
+    products = [Point("gemm", (m, n, k)) for rank in ranks for n, k in rank.products for m in rows]
+    heads = [Point("gemm", (m, *rank.head)) for rank in ranks for m in rows if m <= _MAX_SAMPLED]
+    return products + heads
 
 
 def _decodes(ranks: Sequence[Dimensions], batches: Sequence[int], contexts: Sequence[int]) -> list[Point]:
@@ -140,9 +147,19 @@ def _decodes(ranks: Sequence[Dimensions], batches: Sequence[int], contexts: Sequ
     ]
 
 
-def _elementwise(tokens: Sequence[int], widths: Sequence[int]) -> list[Point]:
-    kernels = ("copy", "rms_norm", "add")
-    return [Point("elementwise", shape) for shape in itertools.product(kernels, tokens, widths)]
+def _elementwise(ranks: Sequence[Dimensions], tokens: Sequence[int]) -> list[Point]:
+    """What stands for vLLM's kernels that move bytes (`simkv.cost.stand_ins`), as wide as a model has them."""
+    found = []
+    for rank in ranks:
+        hidden, inner = rank.products[0][1], rank.products[-1][1]
+        rotated = (rank.heads + rank.kv_heads) * _HEAD_DIM
+        widths = {"rms_norm": hidden, "glu": inner, "copy": rotated, "gather": hidden}
+        found += [Point("elementwise", (name, m, width)) for name, width in widths.items() for m in tokens]
+    return found
+
+
+def _samplers(rows: Sequence[int], vocabularies: Sequence[int] = (32_000, VOCABULARY)) -> list[Point]:
+    return [Point("sampler", (m, n)) for n in vocabularies for m in rows]
 
 
 def _collectives(num_gpus: int, sizes: Sequence[int]) -> list[Point]:

@@ -1,4 +1,4 @@
-"""Collectives in a calibration: fits and residuals of vLLM's custom all-reduce and of NCCL's rings.
+"""Collectives in a calibration: fits and residuals of vLLM's custom all-reduce, of NCCL's rings and hand-offs.
 
 A group is one op and backend: ``all_reduce_custom_graph``, ``all_reduce_custom_eager``, ``all_reduce_nccl``.
 The first two share one set of parameters, ``all_reduce/custom``. Groups whose kernels work alike share the reach
@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simkv.calibrate.fits.collectives import fit_custom, fit_ring, lacks, ring_unknowns
+from simkv.calibrate.fits.collectives import (
+    NUM_SEND_RECV_UNKNOWNS,
+    fit_custom,
+    fit_ring,
+    fit_send_recv,
+    lacks,
+    ring_unknowns,
+)
 from simkv.calibrate.fits.reach import choose_octaves
 from simkv.calibrate.fits.solve import medians
 from simkv.calibrate.measurements import Measurements
-from simkv.cost.kernels.collectives import custom_seconds, kernel_changes, ring_seconds
+from simkv.cost.kernels.collectives import custom_seconds, kernel_changes, ring_seconds, send_recv_seconds
 from simkv.cost.message_residual import GroupResidual, MessageResidual, Ratios, measured_ratios
 
 if TYPE_CHECKING:
@@ -28,14 +35,16 @@ if TYPE_CHECKING:
 
 AXES = ("world_size", "num_bytes")
 _CUSTOM = {"all_reduce_custom_graph": "custom_graph", "all_reduce_custom_eager": "custom_eager"}
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 _RINGS = {
-    f"{op}_nccl": (f"{op}/nccl", op) for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-}
+    f"{op}_nccl": (f"{op}/nccl", op) for op in OPS
+}  # all that NCCL does, the last being one hop of a ring
 GROUP_NAMES = (*_CUSTOM, *_RINGS)
 _KINDS = (  # groups that share the reach of their residual
     tuple(_CUSTOM),
     ("all_reduce_nccl", "all_gather_nccl", "reduce_scatter_nccl"),  # rings
     ("all_to_all_nccl",),  # pairs
+    ("send_recv_nccl",),
 )
 _SIGNIFICANT_DIGITS = 4
 
@@ -70,13 +79,15 @@ class CollectiveCalibration:
         for name, (key, op) in _RINGS.items():
             if name not in seen:
                 continue
-            num_unknowns = ring_unknowns(seen[name], self.has_switch)
+            is_ring = op != "send_recv"
+            num_unknowns = ring_unknowns(seen[name], self.has_switch) if is_ring else NUM_SEND_RECV_UNKNOWNS
             if len(seen[name]) <= num_unknowns:
                 self.notes_.append(
                     f"{key}: left out, {len(seen[name])} points are too few for {num_unknowns} parameters"
                 )
             else:
-                self.parameters_[key] = _rounded(fit_ring(seen[name], op, self.has_switch))
+                found = fit_ring(seen[name], op, self.has_switch) if is_ring else fit_send_recv(seen[name])
+                self.parameters_[key] = _rounded(found)
                 self.num_rows_[key] = len(seen[name])
         fitted = {name: rows for name, rows in seen.items() if key_of(name) in self.parameters_}
         for kind in _KINDS:
@@ -150,6 +161,8 @@ def key_of(name: str) -> str:
 def physical_seconds(parameters: Any, name: str, rows: pd.DataFrame) -> np.ndarray:
     """Seconds of a group's form for rows of `AXES`."""
     sizes, num_bytes = (rows[axis].to_numpy(float) for axis in AXES)
+    if name == "send_recv_nccl":
+        return np.asarray(send_recv_seconds(parameters, num_bytes), float)
     if name not in _CUSTOM:
         return np.asarray(ring_seconds(parameters, _RINGS[name][1], sizes, num_bytes), float)
     in_graph = name == "all_reduce_custom_graph"

@@ -1,88 +1,37 @@
 """The kernel families that are fitted to a table point by point: which rows, which form, from where to start.
 
 A group is one family and dtype, named as reports name it: ``gemm/fp8``, ``decode_attention/bfloat16`` (there
-the KV cache's dtype; queries are in 16 bits).
+the KV cache's dtype; queries are in 16 bits), or one of the kernels that move bytes, an engine's or
+the collector's: ``elementwise/act_fn``, ``elementwise/rms_norm``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simkv.calibrate.measurements import SHAPE_COLUMNS, Measurements
-from simkv.cost.kernels import decode_attention, gemm, prefill_attention, scaled_gemm
+from simkv.calibrate.group import HEAD_DIM, Bounds, Group
+from simkv.cost.fitted_batch import CHUNKED
+from simkv.cost.fitted_chunks import PREFIX_AXES, is_single_prefix
+from simkv.cost.kernels import (
+    chunked_attention,
+    decode_attention,
+    elementwise,
+    gemm,
+    prefill_attention,
+    scaled_gemm,
+)
+from simkv.cost.kernels.chunked_attention import TileParameters
 from simkv.cost.kernels.decode_attention import DecodeAttentionParameters
+from simkv.cost.kernels.elementwise import BYTES_PER_ELEMENT, ElementwiseParameters
 from simkv.cost.kernels.gemm import GemmParameters
 from simkv.cost.kernels.prefill_attention import PrefillAttentionParameters
 from simkv.cost.kernels.scaled_gemm import ScaledGemmParameters
+from simkv.cost.stand_ins import STAND_INS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-HEAD_DIM = 128  # of the tables that are fitted: nearly every dense model has it
-
-Bounds = Mapping[str, tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """The three figures of a GPU that every form takes."""
-
-    peak_flops_per_s: float
-    bandwidth_bytes_per_s: float
-    num_sms: int
-
-
-@dataclass(frozen=True)
-class Group:
-    """One family and dtype.
-
-    axes       shape columns that form takes and the residual's grid has
-    seconds    the form, called with parameters, the three figures of `Gpu` and the axes
-    starts     where fits start, the best is kept; fields without bounds keep their values, so starts may be
-               structural alternatives
-    kept       rows that are used at all, of its shape columns: the residual's grid and the shipped table
-    seen       rows that a fit of the parameters looks at
-    reported   rows that an error table counts
-    """
-
-    name: str
-    variant: Mapping[str, str]
-    dtype: str  # whose peak is the roof
-    axes: tuple[str, ...]
-    seconds: Callable[..., Any]
-    starts: tuple[Any, ...]
-    bounds: Bounds
-    kept: Callable[[pd.DataFrame], pd.Series]
-    seen: Callable[[pd.DataFrame], pd.Series]
-    reported: Callable[[pd.DataFrame], pd.Series]
-
-    @property
-    def op(self) -> str:
-        """The op of the measurements."""
-        return self.name.split("/")[0]
-
-    def rows(self, measurements: Measurements) -> pd.DataFrame:
-        """Return this group's rows, one a point: the median of its measurements."""
-        shape = list(SHAPE_COLUMNS[self.op])
-        rows = self.taken(measurements)
-        medians: pd.DataFrame = rows.groupby(shape, sort=True)[["seconds"]].median().reset_index()
-        return medians
-
-    def taken(self, measurements: Measurements) -> pd.DataFrame:
-        """Return the rows of a table that this group uses, as they are."""
-        shape = list(SHAPE_COLUMNS[self.op])
-        rows = measurements.of(self.op, **self.variant)
-        if "head_dim" in shape:
-            rows = rows[rows["head_dim"] == HEAD_DIM]
-        rows = rows.astype(dict.fromkeys(shape, "int64"))
-        return rows[self.kept(rows)]
-
-    def shape(self, frame: pd.DataFrame) -> list[Any]:
-        """Return the columns of the axes, as arrays of floats."""
-        return [frame[axis].to_numpy(dtype=float) for axis in self.axes]
-
 
 _TIME = (1e-8, 1e-3)
 _SHARE = (0.02, 1.0)
@@ -179,6 +128,30 @@ _PREFILL_BOUNDS: Bounds = {
     "kv_write_s": (1e-11, 1e-7),
     "kv_write_growth": (0.3, 4.0),
 }
+_TILES = TileParameters(floor_s=6e-6, tile_s=4e-6, efficiency=0.6)
+_TILES_BOUNDS: Bounds = {"floor_s": _TIME, "tile_s": (1e-9, 4e-5), "efficiency": (0.1, 1.2)}
+# FlashAttention 2 tiles 64 rows on consumer cards and 128 on A100 and H100, FlashAttention 3 tiles 128; whether a
+# call splits the keys depends on who calls it. The start that fits best is kept.
+_TILINGS = tuple(
+    replace(_TILES, tile_rows=rows, max_num_splits=splits) for rows in (64, 128) for splits in (1, 32)
+)
+_MOVES = ElementwiseParameters(
+    floor_s=2e-6,
+    cached_bytes_per_s=5e12,
+    cache_bytes=5e7,
+    memory_efficiency=0.85,
+    sharpness=4.0,
+    bytes_per_element=4.0,
+)
+# sampling is several kernels, which move more bytes than the form counts
+_SEVERAL = replace(_MOVES, cached_bytes_per_s=2e12, cache_bytes=1e7, memory_efficiency=0.3)
+_ENGINE_MOVES = ("layernorm", "final_layernorm", "rotary_emb", "act_fn", "embedding")
+_MOVES_BOUNDS: Bounds = {
+    "floor_s": _TIME,
+    "cached_bytes_per_s": (1e11, 1e14),
+    "cache_bytes": (1e5, 1e9),
+    "memory_efficiency": (0.1, 1.1),
+}
 
 
 def _with_head_dim(form: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,6 +207,46 @@ def _prefill(kv_dtype: str) -> Group:
     )
 
 
+def _chunked() -> Group:
+    """Chunks over a prefix; those without are there for the grid to begin at, and are reported as prefill."""
+    return Group(
+        name=CHUNKED,
+        variant={"dtype": "bfloat16", "kv_dtype": "bfloat16"},
+        dtype="bfloat16",
+        axes=PREFIX_AXES,
+        seconds=_with_head_dim(chunked_attention.alone_seconds),
+        starts=_TILINGS,
+        bounds=_TILES_BOUNDS,
+        kept=is_single_prefix,
+        seen=lambda frame: frame["context"] > 0,
+        reported=lambda frame: frame["context"] > 0,
+    )
+
+
+def _moves(name: str, width: str, bytes_per_element: float, **variant: str) -> Group:
+    """A kernel that moves bytes, `width` being the column with the elements of a row."""
+
+    def seconds(parameters: Any, _: float, bandwidth: float, __: int, tokens: Any, columns: Any) -> Any:
+        return elementwise.seconds(parameters, bandwidth, tokens, columns)
+
+    return Group(
+        name=name,
+        variant={"dtype": "bfloat16", **variant},
+        dtype="bfloat16",
+        axes=("tokens", width),
+        seconds=seconds,
+        starts=tuple(replace(start, bytes_per_element=bytes_per_element) for start in (_MOVES, _SEVERAL)),
+        bounds=_MOVES_BOUNDS,
+        kept=_all,
+        seen=_all,
+        reported=_all,
+    )
+
+
+def _all(frame: pd.DataFrame) -> pd.Series:
+    return frame["tokens"] >= 1
+
+
 GROUPS = (
     Group(
         name="gemm/bfloat16",
@@ -263,4 +276,10 @@ GROUPS = (
     _decode("fp8"),
     _prefill("bfloat16"),
     _prefill("fp8"),
+    _chunked(),
+    *(
+        _moves(f"elementwise/{kernel}", "width", BYTES_PER_ELEMENT[kernel], kernel=kernel)
+        for kernel in (*_ENGINE_MOVES, *dict.fromkeys(STAND_INS.values()))
+    ),
+    _moves("sampler", "n", BYTES_PER_ELEMENT["sampler"]),
 )

@@ -34,8 +34,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from simkv.calibrate.collectives import GROUP_NAMES, CollectiveCalibration
-from simkv.calibrate.families import GROUPS, Gpu, Group
+from simkv.calibrate.families import GROUPS
 from simkv.calibrate.fits.pointwise import fit_group, seconds_of, served_from_cache
+from simkv.calibrate.group import Gpu, Group
 from simkv.calibrate.measurements import Measurements
 from simkv.calibrate.readers.silicon import split_tables
 from simkv.cost.message_residual import GroupResidual

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simkv.calibrate.families import HEAD_DIM
 from simkv.calibrate.fits.attention import fit_mixed, fit_uneven, uneven_contexts
 from simkv.calibrate.fits.elementwise import fit_elementwise, fit_head, fit_sampler
 from simkv.calibrate.fits.solve import medians
+from simkv.calibrate.group import HEAD_DIM
 from simkv.calibrate.measurements import Measurements
 from simkv.calibrate.report import ErrorTable, rows_of
 from simkv.cost.fitted_batch import AXES, CHUNKED, DECODE, MIXED, UNEVEN, group_residual, group_seconds

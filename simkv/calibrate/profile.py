@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from simkv.calibrate.collectives import groups_of
-from simkv.calibrate.families import GROUPS, Group
+from simkv.calibrate.collectives import OPS, groups_of
+from simkv.calibrate.families import GROUPS
 from simkv.calibrate.fit import Calibration
+from simkv.calibrate.group import Group
 from simkv.calibrate.measurements import PROVENANCE_COLUMNS, Measurements, held_out, validate
 from simkv.calibrate.readers.silicon import split_tables
 from simkv.calibrate.report import ErrorTable
 from simkv.calibrate.tables import reduce, write_measurements
 from simkv.calibrate.usable import left_out, usable
+from simkv.cost.fitted_batch import CHUNKED, MIXED
 from simkv.cost.fitted_collectives import parameters_from
 from simkv.cost.kernels.collectives import CustomParameters, RingParameters
 from simkv.errors import TraceError
@@ -89,6 +91,8 @@ def spec_of(
 def parameters_of(spec: CalibrationSpec) -> dict[str, Any]:
     """Return the parameters of a calibration as their forms take them, by family; others are left out."""
     kinds: dict[str, type] = {group.name: type(group.starts[0]) for group in GROUPS}
+    if MIXED in spec.families:  # then chunks are a part of its form, not of one of their own
+        del kinds[CHUNKED]
     kinds |= {name: RingParameters for name in spec.families if name.endswith("/nccl")}
     kinds["all_reduce/custom"] = CustomParameters
     return {
@@ -127,7 +131,7 @@ def reduced(hardware: HardwareSpec, table: Measurements, groups: tuple[Group, ..
     kernels, between = split_tables(table)
     parts = [reduce(Calibration(hardware, groups), kernels)]
     for name, rows in groups_of(between).items():
-        op = next(op for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all") if op in name)
+        op = next(op for op in OPS if op in name)
         backend = name.removeprefix(f"{op}_")
         first = between.of(op, backend=backend).iloc[0]
         provenance = {column: first[column] for column in ("dtype", *PROVENANCE_COLUMNS)}

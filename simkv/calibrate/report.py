@@ -23,6 +23,9 @@ RANGES: dict[str, tuple[str, tuple[int, ...]]] = {
     "gemm": ("m", (1, 17, 65, 129, 257, 1025, 4353)),
     "decode_attention": ("context", (1, 129, 1025, 8193, 65537)),
     "prefill_attention": ("chunk", (1, 1025, 4097, 12289)),
+    "chunked_attention": ("context", (1, 4097, 32769, 131073)),
+    "elementwise": ("tokens", (1, 65, 513)),
+    "sampler": ("tokens", (1, 17, 129)),
 }
 _MESSAGES = ("num_bytes", (1, 65_536, 1_048_576, 16_777_216))
 

@@ -37,7 +37,8 @@ def reduce(calibration: Calibration, measurements: Measurements) -> pd.DataFrame
         source = measurements.of(group.op, **group.variant).iloc[0]
         provenance = {column: source[column] for column in PROVENANCE_COLUMNS}
         parts.append(rows.assign(op=group.op, **group.variant, **provenance))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    # a chunk without a prefix is a point of two groups
+    return pd.concat(parts, ignore_index=True).drop_duplicates() if parts else pd.DataFrame()
 
 
 def points_file(name: str) -> Path:

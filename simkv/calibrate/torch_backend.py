@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from simkv.calibrate.collect import Point
+from simkv.calibrate.collect import VOCABULARY, Point
 from simkv.errors import SimkvError
 
 _NUM_SAMPLES = 7
@@ -175,15 +175,28 @@ class TorchBackend:
         return call
 
     def _elementwise(self, kernel: str, tokens: int, width: int, dtype: Any) -> Callable[[int], object]:
+        """One kernel a call that puts out `width` elements a token; see `simkv.cost.stand_ins`."""
         torch = self._torch
-        first, second = self._random(dtype, tokens, width), self._random(dtype, tokens, width)
-        weight = self._random(dtype, width)
-        calls: dict[str, Callable[[int], object]] = {
-            "copy": lambda number: second.copy_(first),
-            "rms_norm": lambda number: torch.nn.functional.rms_norm(first, (width,), weight),
-            "add": lambda number: torch.add(first, second),
-        }
-        return calls[kernel]
+        functional = torch.nn.functional
+        rows = self._random(dtype, tokens, 2 * width if kernel == "glu" else width)
+        if kernel == "copy":
+            other = torch.empty_like(rows)
+            return lambda number: other.copy_(rows)
+        if kernel == "rms_norm":
+            weight = self._random(dtype, width)
+            return lambda number: functional.rms_norm(rows, (width,), weight)
+        if kernel == "glu":
+            return lambda number: functional.glu(rows)
+        words = torch.randint(VOCABULARY, (tokens,), device=self._type)
+        table = self._random(dtype, VOCABULARY, width)
+        return lambda number: functional.embedding(words, table)
+
+    def _sampler(self, tokens: int, n: int, dtype: Any) -> Callable[[int], object]:
+        """Sampling as vLLM's PyTorch does it: probabilities in float32 over exponential noise, the largest wins."""
+        torch = self._torch
+        logits = self._random(dtype, tokens, n)
+        noise = self._random(torch.float32, tokens, n).exponential_()
+        return lambda number: logits.float().softmax(-1).div_(noise).argmax(-1)
 
 
 _CALLS: dict[str, Callable[..., Callable[[int], object]]] = {
@@ -191,4 +204,5 @@ _CALLS: dict[str, Callable[..., Callable[[int], object]]] = {
     "prefill_attention": TorchBackend._prefill_attention,
     "decode_attention": TorchBackend._decode_attention,
     "elementwise": TorchBackend._elementwise,
+    "sampler": TorchBackend._sampler,
 }

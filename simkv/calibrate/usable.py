@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from simkv.calibrate.collectives import groups_of
-from simkv.calibrate.families import GROUPS, Group
+from simkv.calibrate.collectives import OPS, groups_of
+from simkv.calibrate.families import GROUPS
+from simkv.calibrate.group import Group
 from simkv.calibrate.measurements import BACKENDS, Measurements, held_out
 from simkv.calibrate.readers.silicon import split_tables
 from simkv.errors import TraceError
 from simkv.spec.hardware import HardwareSpec
 
-_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 _WHY_NOT = "of a dtype or shape that no family takes"
-_WHY = {"prefill_attention": "over a context, or of a dtype or length that no family takes"}
+_WHY = {"prefill_attention": "of a dtype, length or batch over a context that no family takes"}
 
 
 def usable(hardware: HardwareSpec, table: Measurements) -> tuple[tuple[Group, ...], list[str]]:
@@ -45,7 +45,7 @@ def left_out(table: Measurements) -> list[str]:
     taken = {index for group in GROUPS for index in group.taken(kernels).index}
     notes = []
     for op, rows in table.frame.groupby("op", sort=True):
-        if str(op) in _COLLECTIVES:
+        if str(op) in OPS:
             unused = sum(backend not in BACKENDS for backend in rows["backend"])
         else:
             unused = len(rows.index.difference(list(taken)))

@@ -28,8 +28,12 @@ def calibrate(
         str | None, typer.Option("--source", help="Public tables: aiconfigurator, or layers.", metavar="NAME")
     ] = None,
     measurements: Annotated[
-        Path | None,
-        typer.Option("--measurements", help="A table of simkv collect (Parquet or CSV).", metavar="FILE"),
+        list[Path] | None,
+        typer.Option(
+            "--measurements",
+            help="A table of simkv collect (Parquet or CSV), a profile of Vidur, output of nccl-tests; repeatable.",
+            metavar="FILE",
+        ),
     ] = None,
     engine: Annotated[str, typer.Option("--engine", help="The engine of the public tables.")] = "vllm",
     version: Annotated[
@@ -53,11 +57,11 @@ def calibrate(
     if output.suffix != ".yaml":
         raise InputError(f"--output: wanted a file that ends in .yaml, got {output}")
     points, errors = output.with_suffix(".parquet"), output.with_suffix(".errors.csv")
-    if measurements is not None and points.absolute() == measurements.absolute():
+    if points.absolute() in [file.absolute() for file in measurements or ()]:
         raise InputError(f"--output: {points} beside it would replace the measurements; name another")
     for file in (output, points, errors) if not force else ():
         check_new_file(file, _OTHER)
-    if (source is None) == (measurements is None):
+    if (source is None) == (not measurements):
         raise InputError("--source, --measurements: wanted one of the two")
     hardware = find_hardware(system, with_calibration=False)
     table, said = _read(source, measurements, system, engine, version, root)
@@ -77,20 +81,20 @@ def calibrate(
 
 def _read(
     source: str | None,
-    measurements: Path | None,
+    measurements: list[Path] | None,
     system: str,
     engine: str,
     version: str | None,
     root: Path | None,
 ) -> tuple[Measurements, str]:
     """Return the table that was asked for, and what it is."""
-    from simkv.calibrate.measurements import read_measurements
     from simkv.calibrate.readers.aiconfigurator import find_root, source_of
     from simkv.calibrate.readers.layers import SOURCE, read_profiles
+    from simkv.calibrate.readers.recognise import read_all
     from simkv.calibrate.readers.silicon import read_silicon
 
-    if measurements is not None:
-        return read_measurements(measurements), measurements.name
+    if measurements:
+        return read_all(measurements, system), ", ".join(file.name for file in measurements)
     if source not in ("aiconfigurator", "layers"):
         raise InputError(f"--source: wanted aiconfigurator or layers, got {source!r}")
     if source == "layers":

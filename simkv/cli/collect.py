@@ -26,7 +26,7 @@ def collect(
         float | None, typer.Option("--budget", help="Stop after so many seconds; run again to go on.", min=0)
     ] = None,
 ) -> None:
-    """Measure kernels on this machine's GPUs: products, attention, copies, collectives."""
+    """Measure kernels on this machine's GPUs: products, attention, norms, sampling, collectives."""
     from simkv.calibrate.collect import collect as measure
     from simkv.calibrate.collect import plan
     from simkv.calibrate.torch_backend import TorchBackend

@@ -7,7 +7,7 @@ from math import hypot
 from typing import TYPE_CHECKING
 
 from simkv.cost.kernels.mixed_penalty import MixedPenalty, mixed_seconds
-from simkv.cost.tally import Kernel, Side, roofline
+from simkv.cost.tally import Kernel, Side, roofline, weakest
 from simkv.spec.hardware import HardwareSpec
 from simkv.step import PrefillChunk, Provenance, StepShape
 
@@ -34,9 +34,11 @@ class AttentionCost:
     ):
         shape = (num_heads, num_kv_heads, head_dim, kv_dtype_bytes)
         self._fitted_batch = fitted.batch(*shape) if fitted else None
+        self._fitted_chunks = fitted.chunks(*shape) if fitted else None
         self._fitted_prefill = fitted.prefill(*shape) if fitted else None
         self._fitted_decode = fitted.decode(*shape) if fitted else None
-        self.writes_kv = None not in (self._fitted_prefill, self._fitted_decode) or bool(self._fitted_batch)
+        is_whole = None not in (self._fitted_prefill, self._fitted_decode) or bool(self._fitted_batch)
+        self.writes_kv = is_whole and fitted is not None and fitted.writes_kv
         gpu, kernels = hardware.gpu, hardware.kernels
         factor = kernels.mixed_decode_factor
         self._penalty = MixedPenalty(decode_factor=factor.value) if factor else None
@@ -84,7 +86,21 @@ class AttentionCost:
         return Kernel(seconds, side, Provenance.ASSUMED if assumed else Provenance.EXTRAPOLATED)
 
     def prefill(self, chunks: Sequence[PrefillChunk]) -> Kernel:
-        """Time of all prefill chunks of a batch.
+        """Time of all prefill chunks of a batch; a prefix never saves time.
+
+        Chunks over prefixes may have been measured apart from whole prompts, which they take as long as at least.
+        """
+        if self._fitted_chunks is None or not any(context for _, context in chunks):
+            return self._whole(chunks)
+        over = self._fitted_chunks(chunks)
+        alone = self._whole([PrefillChunk(num_tokens, 0) for num_tokens, _ in chunks])
+        if over.seconds >= alone.seconds:
+            return over
+        mark = weakest(over.provenance, alone.provenance, Provenance.INTERPOLATED)
+        return Kernel(alone.seconds, alone.side, mark)
+
+    def _whole(self, chunks: Sequence[PrefillChunk]) -> Kernel:
+        """Time of chunks by the kernel for whole prompts.
 
         A chunk of c tokens over a context of p computes c·p + c²/2 query-key pairs. Short sequences do not
         fill the GPU: pairs are worth (1 + h/(p + c)) times their FLOPs, h being the length at half

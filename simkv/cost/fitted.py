@@ -5,8 +5,9 @@ or 1 where none are at hand. What each answer rests on:
 
     measured       the shape itself is in the table
     interpolated   between shapes of the table; or the form alone, fitted to this GPU
-    extrapolated   beyond the table: a chunk over a context, chunks beside decodes, KV that the benchmark read
-                   from cache and a server does not, another head dimension, a GPU that took the fit over
+    extrapolated   beyond the table: a chunk over a context where none was measured, chunks beside decodes, KV
+                   that the benchmark read from cache and a server does not, another head dimension, a GPU that
+                   took the fit over
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from simkv.cost import fitted_batch
 from simkv.cost.fitted_batch import BatchTime, RowsTime
+from simkv.cost.fitted_chunks import ChunksTime, chunk_attention
 from simkv.cost.fitted_collectives import FittedCollectives, MessageTime, Points, parameters_from
 from simkv.cost.kernels import decode_attention, gemm, prefill_attention, scaled_gemm
 from simkv.cost.kernels.decode_attention import DecodeAttentionParameters
@@ -26,14 +28,17 @@ from simkv.cost.kernels.mixed_penalty import UnevenPenalty, uneven_seconds
 from simkv.cost.kernels.prefill_attention import PrefillAttentionParameters
 from simkv.cost.kernels.scaled_gemm import ScaledGemmParameters
 from simkv.cost.residual import Residual
+from simkv.cost.stand_ins import stand_in
 from simkv.cost.tally import Kernel, Side
 from simkv.spec.hardware import HardwareSpec
 from simkv.step import PrefillChunk, Provenance
 
 GemmTime: TypeAlias = Callable[[int], Kernel]  # of a number of rows
 DecodeTime: TypeAlias = Callable[[int, int, int], Kernel]  # of decodes, their tokens in sum, the longest
-PrefillTime: TypeAlias = Callable[[Sequence[PrefillChunk]], Kernel]
+PrefillTime: TypeAlias = ChunksTime
 
+# tables whose attention does not write new KV: of `simkv collect`, and of Vidur, which times that apart
+_WITHOUT_KV_WRITE = ("torch", "vidur")
 _HEAD_DIM = 128  # of the measured tables
 _SAME_BYTES = 0.1  # scales beside fp8 weights do not make another kernel
 _FORMS: dict[str, tuple[Any, Any, tuple[str, ...]]] = {  # parameters, form, axes of the residual
@@ -108,7 +113,14 @@ class FittedKernels:
         if self._calibration is None:
             return None
         gpu = self._gpu("bfloat16")
-        return fitted_batch.elementwise(self._calibration, self._points, gpu, name, width)
+        own = fitted_batch.elementwise(self._calibration, self._points, gpu, name, width)
+        bandwidth = gpu.bandwidth_bytes_per_s
+        return own or stand_in(self._calibration, self._points, bandwidth, name, width)
+
+    @property
+    def writes_kv(self) -> bool:
+        """Whether attention's times include the writing of new KV, as those of vLLM's kernels do."""
+        return self._calibration is not None and self._calibration.engine not in _WITHOUT_KV_WRITE
 
     def decode(self, heads: int, kv_heads: int, head_dim: int, kv_bytes: float) -> DecodeTime | None:
         """Time one layer's decodes on a rank, KV in memory as in a server."""
@@ -149,6 +161,13 @@ class FittedKernels:
         shape = (num_decodes, 0, 1, kv_heads, head_dim)
         return float(uneven_seconds(UnevenPenalty(), gpu.peak_flops_per_s, gpu.num_sms, *shape))
 
+    def chunks(self, heads: int, kv_heads: int, head_dim: int, kv_bytes: float) -> ChunksTime | None:
+        """Time one layer's chunks, some over a prefix, on a rank, where such chunks were measured."""
+        if self._calibration is None:
+            return None
+        shape = (heads, kv_heads, head_dim, kv_bytes)
+        return chunk_attention(self._calibration, self._points, self._gpu("bfloat16"), *shape)
+
     def prefill(self, heads: int, kv_heads: int, head_dim: int, kv_bytes: float) -> PrefillTime | None:
         """Time one layer's chunks on a rank: whole prompts as measured, over a context by the form."""
         found = self._attention("prefill_attention", heads, kv_heads, kv_bytes)
@@ -181,6 +200,10 @@ class FittedKernels:
     def one_way(self, op: Literal["all_gather", "reduce_scatter"], world_size: int) -> MessageTime | None:
         """Time NCCL's all-gathers or reduce-scatters inside one node; where and why as for `all_reduce`."""
         return self._collectives.one_way(op, world_size) if self._collectives else None
+
+    def send_recv(self) -> MessageTime | None:
+        """Time the hand-off of a message to another GPU of the node; where and why as for `all_reduce`."""
+        return self._collectives.send_recv() if self._collectives else None
 
     def _attention(
         self, op: str, heads: int, kv_heads: int, kv_bytes: float

@@ -89,13 +89,13 @@ def batch_attention(
         ratio, mark = 1.0, alone
         if num_decodes == 0:
             if of_chunks is not None:
-                ratio, mark = _ratio_of(of_chunks, chunks)
+                ratio, mark = ratio_of(of_chunks, chunks)
         elif not chunks:
             if of_decodes is not None:
                 ratio, mark = of_decodes(num_decodes, kv_tokens / num_decodes)
         elif of_both is not None:
             context = kv_tokens / num_decodes
-            ratio, mark = _ratio_of(of_both, chunks, num_decodes, context)
+            ratio, mark = ratio_of(of_both, chunks, num_decodes, context)
             if ratio < 1.0:  # a gain of evenly filled waves, which a longer context takes away
                 ratio += (1.0 - ratio) * (1.0 - context / longest)
             if of_decodes is not None and seconds * ratio < _NEAR * alone_s:
@@ -193,9 +193,7 @@ def group_residual(
     return Residual.from_points(AXES[name], [columns[axis] for axis in AXES[name]], ratios)
 
 
-def _ratio_of(
-    residual: Residual, chunks: Sequence[PrefillChunk], *decodes: float
-) -> tuple[float, Provenance]:
+def ratio_of(residual: Residual, chunks: Sequence[PrefillChunk], *decodes: float) -> tuple[float, Provenance]:
     """The ratio of a batch: its chunks' own, weighted by the tiles and keys of each.
 
     Of several chunks gains count half: a single chunk's come from waves that it happens to fill evenly.

@@ -18,6 +18,7 @@ from simkv.cost.kernels.collectives import (
     custom_seconds,
     kernel_changes,
     ring_seconds,
+    send_recv_seconds,
 )
 from simkv.cost.message_residual import MessageResidual, measured_ratios
 from simkv.cost.tally import Kernel, Side
@@ -64,13 +65,24 @@ class FittedCollectives:
 
     def one_way(self, op: Literal["all_gather", "reduce_scatter"], world_size: int) -> MessageTime | None:
         """Time NCCL's all-gathers or reduce-scatters; None without such a fit."""
-        name = f"{op}/nccl"
+        return self._plain(
+            f"{op}/nccl", world_size, lambda ring, num_bytes: ring_seconds(ring, op, world_size, num_bytes)
+        )
+
+    def send_recv(self) -> MessageTime | None:
+        """Time NCCL's hand-off of a message from one GPU to another; None without such a fit."""
+        return self._plain("send_recv/nccl", 2, send_recv_seconds)
+
+    def _plain(
+        self, name: str, world_size: int, form: Callable[[RingParameters, float], Any]
+    ) -> MessageTime | None:
+        """Time what NCCL has one kernel for, inside a CUDA graph or not."""
         if name not in self._fits:
             return None
         ring = parameters_from(RingParameters, self._fits[name].parameters)
 
         def seconds_of(num_bytes: float, in_graph: bool) -> float:
-            return float(ring_seconds(ring, op, world_size, num_bytes))
+            return float(form(ring, num_bytes))
 
         residual = self._message_residual(name, world_size, "nccl", seconds_of, True)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from simkv.cost.attention import AttentionCost
 from simkv.cost.collectives import Collectives, send_recv_s
 from simkv.cost.gemm import elementwise, gemm
-from simkv.cost.tally import Kernel, Side, Tally
+from simkv.cost.tally import Kernel, Side, Tally, weakest
 from simkv.errors import InfeasibleError
 from simkv.spec.hardware import HardwareSpec
 from simkv.spec.model import ModelSpec
@@ -77,6 +77,7 @@ class CostModel:
             (stage * tp) // gpus_per_node != ((stage + 1) * tp) // gpus_per_node
             for stage in range(len(self.layers_per_stage) - 1)
         )
+        self._fitted_hand_over = self._fitted.send_recv() if self._fitted else None
         self._all_but_attention = lru_cache(maxsize=4096)(self._all_but_attention_uncached)
         self._linear_of_layer = lru_cache(maxsize=4096)(self._linear_of_layer_uncached)
         self._gemm_times = lru_cache(maxsize=None)(self._gemm_times_uncached)
@@ -113,14 +114,25 @@ class CostModel:
         Hidden states and residual, padded rows × hidden size each; every rank sends its 1/tp to its
         counterpart, which gathers the rest from its group.
         """
+        return tuple(kernel.seconds for kernel in self._transfers(shape))
+
+    def _transfers(self, shape: StepShape) -> list[Kernel]:
         num_bytes = 2 * self._hidden_bytes(shape.num_padded_tokens)
         if shape.is_empty or not self._crosses_nodes:
-            return (0.0,) * len(self._crosses_nodes)
-        gather_s = self._group.all_gather(num_bytes).seconds
-        return tuple(
-            gather_s + send_recv_s(self.hardware, num_bytes / self.tp, crosses)
-            for crosses in self._crosses_nodes
-        )
+            return [Kernel(0.0, Side.COMM)] * len(self._crosses_nodes)
+        gather = self._group.all_gather(num_bytes)
+        found = []
+        for crosses in self._crosses_nodes:
+            sent = self._hand_over(num_bytes / self.tp, crosses)
+            mark = sent.provenance if self.tp == 1 else weakest(sent.provenance, gather.provenance)
+            found.append(Kernel(gather.seconds + sent.seconds, Side.COMM, mark))
+        return found
+
+    def _hand_over(self, num_bytes: float, crosses_nodes: bool) -> Kernel:
+        """One rank's message to the next stage: calibrated inside a node, else by the link's figures."""
+        if self._fitted_hand_over is None or crosses_nodes:
+            return Kernel(send_recv_s(self.hardware, num_bytes, crosses_nodes), Side.COMM)
+        return self._fitted_hand_over(num_bytes, True)
 
     def host_s(self, shape: StepShape) -> float:
         """Return the seconds of CPU work of a batch: a fixed part, one a sequence, one a new block."""
@@ -146,7 +158,8 @@ class CostModel:
                 time.assumed_input_s,
             ]
             tally.add_tally(stage)
-        tally.add(Kernel(sum(self.transfers_s(shape)), Side.COMM))
+        for kernel in self._transfers(shape):
+            tally.add(kernel)
         tally.add(Kernel(self.host_s(shape), Side.HOST))
         return tally.step_time()
 
@@ -202,7 +215,7 @@ class CostModel:
         tally.add(self._moves("rotary_emb", self._q_size + self._kv_size, 2 * size, num_rows))
         tally.add(self._moves("act_fn", self._mlp_size, (up_matrices + 1) * size, num_rows))
         if not self._attention.writes_kv:
-            tally.add(elementwise(self.hardware, num_rows * 4 * self._kv_size * size))
+            tally.add(self._moves("reshape_and_cache", 2 * self._kv_size, 2 * size, num_rows))
         if self._compute_dtype != model.dtype:
             tally.add(elementwise(self.hardware, num_rows * self._q_size * (size + 1)))
 

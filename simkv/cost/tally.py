@@ -37,6 +37,11 @@ _PROVENANCES = tuple(Provenance)
 _INDEX = {provenance: index for index, provenance in enumerate(_PROVENANCES)}
 
 
+def weakest(*marks: Provenance) -> Provenance:
+    """The least certain of some marks."""
+    return max(marks, key=_INDEX.__getitem__)
+
+
 class Tally:
     """A running sum of kernels, by side and by provenance."""
 

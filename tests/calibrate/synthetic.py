@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from simkv.calibrate.families import GROUPS, Gpu
+from simkv.calibrate.families import GROUPS
+from simkv.calibrate.group import Gpu
 from simkv.calibrate.measurements import SHAPE_COLUMNS, validate
 from simkv.load.hardware import find_hardware
 

@@ -4,6 +4,7 @@ import sys
 from dataclasses import asdict
 from functools import cache
 
+import pandas as pd
 import pytest
 
 import simkv
@@ -125,23 +126,39 @@ def collected(tmp_path_factory):
 
 
 def test_what_the_collector_writes_calibrates(run, collected, tmp_path):
-    """Short as it is, it finds the kernels that made it; what no family takes is said."""
+    """Short as it is, it finds the kernels that made it, and leaves nothing out."""
     options = ("--measurements", collected, "-o", "mine.yaml", "--no-plots")
     code, out, err = run("calibrate", "--system", "h100_sxm", *options)
     assert code == 0
     assert "plots" not in out
     found, expected = read_calibration(tmp_path / "mine.yaml"), shipped("h100_sxm")[0]
-    rings = {f"{op}/nccl" for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")}
-    attention = {"decode_attention/bfloat16", "prefill_attention/bfloat16"}
-    assert found.families.keys() == {"gemm/bfloat16"} | attention | rings
+    rings = {f"{op}/nccl" for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")}
+    attention = {f"{kind}_attention/bfloat16" for kind in ("decode", "prefill", "chunked")}
+    moves = {f"elementwise/{kernel}" for kernel in ("copy", "rms_norm", "glu", "gather")} | {"sampler"}
+    assert found.families.keys() == {"gemm/bfloat16"} | attention | moves | rings
     assert all(fit.error < 0.05 for fit in found.families.values())
     assert (found.device, found.engine) == ("NVIDIA H100 80GB HBM3", "torch")
     rates = [spec.families["all_reduce/nccl"].parameters["bytes_per_s"][8] for spec in (found, expected)]
     assert rates[0] == pytest.approx(rates[1], rel=0.1)
+    assert err == ""
+
+
+def test_what_no_family_takes_is_said(run, collected):
+    """Additions, which collectors before measured; several chunks over prefixes; too few of anything."""
+    table = read_measurements(collected).frame
+    chunks = table[table["context"] > 0].head(20)
+    sent = table[table["op"] == "send_recv"].head(3)
+    moves = table[table["kernel"] == "copy"].assign(kernel="add")
+    kept = [table[table["op"] == "gemm"], chunks.assign(batch=2), sent, moves]
+    pd.concat(kept, ignore_index=True).to_csv("some.csv", index=False)
+    code, _, err = run(
+        "calibrate", "--system", "h100_sxm", "--measurements", "some.csv", "-o", "mine.yaml", "--no-plots"
+    )
+    assert code == 0
     assert err.splitlines() == [
-        "elementwise: left out, no family is fitted to its 15 rows",
-        "prefill_attention: 24 of 54 rows left out, over a context, or of a dtype or length that no family takes",
-        "send_recv: left out, no family is fitted to its 9 rows",
+        "send_recv/nccl: left out, 3 points are too few for 3 parameters",
+        "elementwise: left out, no family is fitted to its 28 rows",
+        "prefill_attention: left out, no family is fitted to its 20 rows",
     ]
 
 

@@ -8,7 +8,9 @@ import pytest
 from simkv.calibrate.readers.collectives import read_custom_all_reduce, read_nccl
 from simkv.calibrate.readers.layers import read_layers
 from simkv.calibrate.readers.nccl_tests import read_nccl_tests
+from simkv.calibrate.readers.recognise import read_all, read_any
 from simkv.calibrate.readers.vidur import read_vidur
+from simkv.calibrate.readers.vidur_compute import read_vidur_attention, read_vidur_mlp
 from simkv.errors import TraceError
 from simkv.load.model import find_model
 
@@ -119,6 +121,74 @@ def test_vidur_table_of_an_unknown_collective_is_refused(tmp_path):
     path = altered(tmp_path, "sample_send_recv.csv", "2048,send_recv", "2048,broadcast")
     with pytest.raises(TraceError, match="wanted one of all_reduce, send_recv, got broadcast, send_recv"):
         read_vidur(path, "sample")
+
+
+def test_vidur_products_are_a_ranks_and_what_was_not_measured_is_left_out():
+    found = read_vidur_mlp(DATA / "sample_vidur_mlp.csv", "sample")
+    assert rows(found, "gemm", "m", "n", "k", "dtype") == [
+        (2048, (8 + 2 * 1) * 128, 8192, "bfloat16", 500.0),
+        (1024, 3 * 32 * 80, 2560, "bfloat16", 250.0),
+        (2048, 8192, 8 * 128, "bfloat16", 300.0),  # the other's is 0
+        (2048, 2 * 28672 // 8, 8192, "bfloat16", 1750.0),
+        (1024, 10240, 2560, "bfloat16", 1500.0),  # no gate
+        (2048, 8192, 28672 // 8, "bfloat16", 900.0),
+        (1024, 2560, 10240, "bfloat16", 750.0),
+    ]
+    assert rows(found, "elementwise", "kernel", "tokens", "width") == [
+        ("rotary_emb", 2048, (8 + 1) * 128, 20.0),
+        ("rotary_emb", 1024, 64 * 80, 10.0),
+        ("act_fn", 2048, 28672 // 8, 100.0),
+    ]
+
+
+def test_vidur_attention_is_chunks_and_decodes():
+    found = read_vidur_attention(DATA / "sample_vidur_attention.csv", "sample")
+    shape = ("heads", "kv_heads", "head_dim", "kv_dtype")
+    assert rows(found, "decode_attention", "batch", "context", *shape) == [
+        (4, 1024, 32, 4, 128, "bfloat16", 15.0)
+    ]
+    assert rows(found, "prefill_attention", "batch", "chunk", "context", *shape) == [
+        (1, 512, 2048, 32, 4, 128, "bfloat16", 750.0)
+    ]
+
+
+def test_vidur_profile_without_a_kernel_is_refused(tmp_path):
+    path = altered(tmp_path, "sample_vidur_mlp.csv", "mlp_act.median", "mlp_act.mean")
+    with pytest.raises(TraceError, match=r":1: column 'time_stats.mlp_act.median' is missing"):
+        read_vidur_mlp(path, "sample")
+
+
+@pytest.mark.parametrize(
+    ("name", "ops"),
+    [
+        ("sample_vidur_mlp.csv", {"gemm", "elementwise"}),
+        ("sample_vidur_attention.csv", {"prefill_attention", "decode_attention"}),
+        ("sample_send_recv.csv", {"send_recv"}),
+        ("all_reduce_perf.txt", {"all_reduce"}),
+    ],
+)
+def test_a_file_is_recognised(name, ops):
+    assert set(read_any(DATA / name, "sample").frame["op"]) == ops
+
+
+def test_files_of_all_kinds_make_one_table(tmp_path):
+    own = tmp_path / "own.parquet"
+    read_any(DATA / "sample_vidur_mlp.csv", "sample").frame.to_parquet(own)
+    names = ("sample_vidur_attention.csv", "sample_send_recv.csv", "all_reduce_perf.txt")
+    found = read_all([own, *(DATA / name for name in names)], "sample")
+    assert {"gemm", "decode_attention", "send_recv", "all_reduce"} <= set(found.frame["op"])
+    assert set(found.frame["device"]) == {"sample"}
+
+
+def test_all_faults_of_all_files_are_told(tmp_path):
+    (tmp_path / "a.csv").write_text("op,seconds,device\ngem,1,x\n")
+    (tmp_path / "b.txt").write_text("hello")
+    with pytest.raises(TraceError) as caught:
+        read_all([tmp_path / "a.csv", tmp_path / "b.txt", tmp_path / "c.csv"], "sample")
+    told = str(caught.value)
+    assert "a.csv: op: wanted one of" in told
+    assert "b.txt: neither name nor text says which collective" in told
+    assert "c.csv: cannot be read: No such file" in told
 
 
 def test_nccl_tests_out_of_place_and_in_place():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NUM_CUSTOM_UNKNOWNS = 6  # of one-shot and two-shot kernels
+NUM_SEND_RECV_UNKNOWNS = 3
 _RATE = "bytes_per_s_"  # prefix of the unknowns that belong to one group size
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simkv.calibrate.families import Gpu, Group
 from simkv.calibrate.fits.solve import Unknown, solve
+from simkv.calibrate.group import Gpu, Group
 from simkv.errors import TraceError
 
 if TYPE_CHECKING:

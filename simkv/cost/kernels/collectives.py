@@ -10,6 +10,7 @@ Forms, with latencies that grow by the hop:
     one-shot  t0 + (n - 1)·bytes/rate                 every rank reads all others' messages
     two-shot  t1 + 2·(n - 1)/n·bytes/rate             reduce-scatter and all-gather in one kernel
     eager     the same after a copy into registered memory, or the host's launch if that is longer
+    hand-off  (t0ᵖ + (bytes/rate)ᵖ)^(1/p)             from one GPU to another
 
 The second term of a ring is NCCL's change from a low-latency protocol to "Simple", which costs latency and
 gains bandwidth; p < 1 is a bandwidth that keeps rising with size. `rate_n` includes what the fabric does:

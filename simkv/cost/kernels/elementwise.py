@@ -30,10 +30,12 @@ BYTES_PER_ELEMENT = {
     "rotary_emb": 4.0,
     "act_fn": 6.0,
     "sampler": 8.0,
-    # the collector's
+    "reshape_and_cache": 4.0,
+    # what the collector measures in their stead, see `simkv.cost.stand_ins`
     "copy": 4.0,
     "rms_norm": 4.0,
-    "add": 6.0,
+    "glu": 6.0,
+    "gather": 4.0,
 }
 _HEAD_TILE = 64
 _HEAD_SHARPNESS = 8.0

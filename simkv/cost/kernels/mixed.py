@@ -34,6 +34,7 @@ from simkv.cost.kernels.chunked_attention import (
     last_keys,
     num_splits,
     tiles,
+    tiles_of_all,
 )
 from simkv.cost.kernels.ufuncs import Timing, Values, larger, smaller, smooth_max
 
@@ -113,42 +114,12 @@ def batch_timing(
     return _timing(
         parameters,
         (peak_flops_per_s, bandwidth_bytes_per_s, num_sms),
-        _tiles_of_all(rows, num_sms, chunks, num_rows, heads),
+        tiles_of_all(rows, num_sms, chunks, num_rows, heads),
         num_idle * heads,
         sum(chunk + context for chunk, context in chunks),
         (num_decodes, decode_kv_tokens, max_decode_context),
         (heads, kv_heads, head_dim),
         kv_bytes,
-    )
-
-
-def _tiles_of_all(
-    rows: int, num_sms: int, chunks: Sequence[tuple[int, int]], num_rows: Sequence[int], heads: int
-) -> Tiles:
-    """Tile up unequal chunks: over the keys that only the longest prefixes have, only their tiles wait."""
-    total = sum(num_rows)
-    flow = triangle = 0.0
-    prefix = so_far = 0
-    by_context = sorted(
-        ((context, n) for (_, context), n in zip(chunks, num_rows, strict=True)), reverse=True
-    )
-    for index, (context, n) in enumerate(by_context):
-        so_far += n
-        shorter = by_context[index + 1][0] if index + 1 < len(by_context) else 0
-        prefix += -(-so_far * heads // num_sms) * (context - shorter)
-    for (chunk, context), n in zip(chunks, num_rows, strict=True):
-        waves = n * heads / num_sms
-        flow += waves * context
-        triangle += waves * (chunk / 2 + rows)
-    return Tiles(
-        total,
-        total * heads / num_sms,
-        -(-total * heads // num_sms),
-        prefix,
-        flow,
-        triangle,
-        tail_keys=max(chunk for chunk, _ in chunks) / 2,
-        longest_keys=max(chunk + context for chunk, context in chunks),
     )
 
 

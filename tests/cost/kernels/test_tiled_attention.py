@@ -57,6 +57,30 @@ def test_longer_chunks_and_prefixes_take_longer(p, chunk, context, heads, more):
     assert chunk_seconds(p, chunk, context, heads[0] + 1) >= above
 
 
+def alone_seconds(p, chunks, heads):
+    return chunked_attention.batch_timing(p, PEAK, BANDWIDTH, SMS, chunks, *heads, 128).seconds
+
+
+@given(p=TILES, chunks=CHUNKS, heads=HEADS, data=st.data())
+def test_chunks_alone_in_a_batch_save_nothing_by_growing(p, chunks, heads, data):
+    """At least what `seconds` says of each where keys are not split, and no faster than memory."""
+    seconds = alone_seconds(p, chunks, heads)
+    at, more = data.draw(st.integers(0, len(chunks) - 1)), data.draw(st.integers(1, 5_000))
+    chunk, context = chunks[at]
+    above = seconds * (1 - 1e-12)
+    for longer in ((chunk + more, context), (chunk, context + more)):
+        assert alone_seconds(p, [*chunks[:at], longer, *chunks[at + 1 :]], heads) >= above
+    assert alone_seconds(p, [*chunks, (chunk, context)], heads) >= above
+    assert alone_seconds(p, chunks, (2 * heads[0], heads[1])) >= above
+    assert seconds >= sum(map(sum, chunks)) * heads[1] * 512 / BANDWIDTH
+    if p.max_num_splits == 1:
+        assert seconds >= chunk_seconds(p, chunk, context, heads[0]) * (1 - 1e-12)
+    one = alone_seconds(p, chunks[:1], heads)
+    assert one == pytest.approx(
+        chunked_attention.alone_seconds(p, PEAK, BANDWIDTH, SMS, *chunks[0], *heads, 128)
+    )
+
+
 @given(p=MIXED, chunks=CHUNKS, decodes=DECODES, heads=HEADS, data=st.data())
 def test_nothing_added_to_a_mixed_batch_saves_time(p, chunks, decodes, heads, data):
     seconds = batch_seconds(p, chunks, decodes, heads)
