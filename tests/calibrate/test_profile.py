@@ -15,6 +15,7 @@ from simkv.calibrate.layer_profile import calibrate_any, has_layers
 from simkv.calibrate.measurements import Measurements, read_measurements
 from simkv.calibrate.tables import shipped_points, write_measurements
 from simkv.cli import main
+from simkv.cost.kernels.collectives import RingParameters, ring_seconds
 from simkv.errors import TraceError
 from simkv.load.calibration import find_calibration, read_calibration, read_points, shipped_calibrations
 from simkv.load.hardware import find_hardware
@@ -115,6 +116,24 @@ def test_a_box_of_ones_own(run, tmp_path):
     hardware = find_hardware(str(profile))
     assert hardware.calibration.families.keys() == {name}
     assert not hardware.calibration.is_transferred
+
+
+def test_files_of_several_kinds_are_one_table(run, tmp_path):
+    """One's own kernels, and an all-reduce as nccl-tests print it."""
+    write_measurements(table_of("prefill_attention/fp8", noise=0.01), tmp_path / "measured.parquet")
+    true = RingParameters(6e-6, 2e-6, {8: 4e11}, 0.8, 8e-6, 1e-6, 1e6, 0.5)
+    times = {size: ring_seconds(true, "all_reduce", 8, size) for size in (2**n for n in range(10, 31))}
+    lines = ["# Collective test starting: all_reduce_perf", "# nThread 1 nGpus 8 minBytes 1024"]
+    lines += [f"{size} {size // 4} float sum -1 {1e6 * seconds:.3f} 0 0 0" for size, seconds in times.items()]
+    (tmp_path / "nccl.txt").write_text("\n".join(lines))
+    files = [option for name in ("measured.parquet", "nccl.txt") for option in ("--measurements", name)]
+    code, out, _ = run("calibrate", "--system", "h100_sxm", *files, "-o", "fit.yaml", "--no-plots")
+    assert code == 0
+    assert "all_reduce_nccl" in out
+    found = read_calibration(tmp_path / "fit.yaml").families
+    assert found.keys() == {"prefill_attention/fp8", "all_reduce/nccl"}
+    assert found["all_reduce/nccl"].parameters["bytes_per_s"][8] == pytest.approx(4e11, rel=0.1)
+    assert found["all_reduce/nccl"].source == "measured.parquet, nccl.txt"
 
 
 @pytest.fixture(scope="module")
