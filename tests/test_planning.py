@@ -89,6 +89,12 @@ def test_a_request_that_is_too_long_is_refused_with_the_longest_that_fits():
     assert "parallel.tensor_parallel_size=4" in answer.remedies
 
 
+def test_fewer_replicas_leave_gpus_to_each():
+    scenario = scenario_of("meta-llama/Llama-3.1-70B", max_model_len=8_192)
+    answer = assert_remedies_help(scenario.replace(parallel={"data_parallel_size": 8}))
+    assert "parallel.data_parallel_size=4 and parallel.tensor_parallel_size=2" in answer.remedies
+
+
 def test_fp8_kv_and_more_utilization_are_remedies_where_they_suffice():
     barely = scenario_of("Llama-3.1-8B", "l40s", vllm_version="0.19.0", gpu_memory_utilization=0.7)
     assert {"engine.gpu_memory_utilization=0.72", "engine.kv_cache_dtype=fp8"} <= set(

@@ -38,22 +38,46 @@ class Tensor(NamedTuple):
     copies: int = 1
 
 
+class ExpertRanks(NamedTuple):
+    """How the routed experts are dealt out: over all ranks of a stage in all replicas.
+
+    vLLM's documentation of data parallel deployment: expert layers form a tensor-parallel group of size DP × TP,
+    or, with ``--enable-expert-parallel``, each rank holds whole experts.
+    """
+
+    num_ranks: int
+    holds_whole: bool
+
+    def local(self, num_experts: int) -> int:
+        """Experts of the rank with the most."""
+        return ceil_div(num_experts, self.num_ranks) if self.holds_whole else num_experts
+
+    @property
+    def num_slices(self) -> int:
+        """Ranks that share one expert."""
+        return 1 if self.holds_whole else self.num_ranks
+
+
 def weights_bytes(scenario: Scenario, stage: int) -> int:
     """Bytes that a rank of this pipeline stage has allocated once its weights are loaded.
 
     Its layers' matrices ÷ tp (KV heads are copied where tp exceeds them; MLA's projections into the latent,
     norms and routers are whole); the embedding on the first stage and the head on the last, both ÷ tp and
     never quantised; tied, the last stage of a pipeline holds the embedding too. A vision tower is ÷ tp, as
-    logged, and the rotary tables are whole.
+    logged, and the rotary tables are whole. Routed experts are dealt out over the replicas too: `ExpertRanks`.
     """
+    parallel = scenario.parallel
     partition = scenario.layers_per_stage
     first_layer = sum(partition[:stage])
     return _weights_bytes(
         scenario.model,
-        scenario.parallel.tensor_parallel_size,
+        parallel.tensor_parallel_size,
         (first_layer, first_layer + partition[stage]),
         (stage == 0, stage == len(partition) - 1),
         scenario.resolved_engine.version,
+        ExpertRanks(
+            parallel.tensor_parallel_size * parallel.data_parallel_size, parallel.enable_expert_parallel
+        ),
     )
 
 
@@ -74,12 +98,17 @@ def allocated_bytes(num_bytes: float) -> int:
 
 @lru_cache(maxsize=1024)
 def _weights_bytes(
-    model: ModelSpec, tp: int, layers: tuple[int, int], ends: tuple[bool, bool], version: tuple[int, int]
+    model: ModelSpec,
+    tp: int,
+    layers: tuple[int, int],
+    ends: tuple[bool, bool],
+    version: tuple[int, int],
+    experts: ExpertRanks,
 ) -> int:
     kinds = Counter((_is_sparse(model, i), _is_linear(model, i)) for i in range(*layers))
     tensors = list(_tables(model, tp, *ends))
     for (is_sparse, is_linear), copies in kinds.items():
-        parts = [*_attention(model, tp, is_linear, version), *_mlp(model, tp, is_sparse, version)]
+        parts = [*_attention(model, tp, is_linear, version), *_mlp(model, tp, is_sparse, version, experts)]
         parts.append(Tensor(model.num_norm_parameters_per_layer, model.dtype_bytes))
         tensors += [part._replace(copies=part.copies * copies) for part in parts]
     return sum(allocated_bytes(t.num_elements * t.element_bytes) * t.copies for t in tensors)
@@ -158,16 +187,19 @@ def _latent_attention(model: ModelSpec, tp: int, version: tuple[int, int]) -> It
         yield from _linear(model, heads * model.kv_lora_rank * h)
 
 
-def _mlp(model: ModelSpec, tp: int, is_sparse: bool, version: tuple[int, int]) -> Iterator[Tensor]:
+def _mlp(
+    model: ModelSpec, tp: int, is_sparse: bool, version: tuple[int, int], experts: ExpertRanks
+) -> Iterator[Tensor]:
     h, num_inner = model.hidden_size, 2 if model.has_gated_mlp else 1
     if not is_sparse:
         yield from _dense_mlp(model, model.intermediate_size / tp)
         yield Tensor((model.intermediate_size / tp * num_inner + h) * model.mlp_bias, model.dtype_bytes)
         return
-    width, height = _expert_sizes(model, tp, version)
-    yield from _packed(model, model.num_experts * num_inner * width * height)
-    yield from _packed(model, model.num_experts * width * height)
-    biases = (width * num_inner + height) * model.num_experts * model.mlp_bias
+    num_local = experts.local(model.num_experts)
+    width, height = _expert_sizes(model, experts.num_slices, version)
+    yield from _packed(model, num_local * num_inner * width * height)
+    yield from _packed(model, num_local * width * height)
+    biases = (width * num_inner + height) * num_local * model.mlp_bias
     yield Tensor(biases + (h + model.mlp_bias) * model.num_experts, model.dtype_bytes)  # and the router
     if model.shared_expert_intermediate_size is not None:
         yield from _dense_mlp(model, model.shared_expert_intermediate_size / tp)
@@ -181,9 +213,9 @@ def _dense_mlp(model: ModelSpec, width: float) -> Iterator[Tensor]:
     yield from _linear(model, model.hidden_size * width)
 
 
-def _expert_sizes(model: ModelSpec, tp: int, version: tuple[int, int]) -> tuple[float, int]:
+def _expert_sizes(model: ModelSpec, num_slices: int, version: tuple[int, int]) -> tuple[float, int]:
     """Width and height of an expert's matrices on a rank, as its kernels pad them."""
-    width, height = (model.moe_intermediate_size or model.intermediate_size) / tp, model.hidden_size
+    width, height = (model.moe_intermediate_size or model.intermediate_size) / num_slices, model.hidden_size
     if model.quantization is None or model.quantization.method != "mxfp4":
         return width, height
     if version < MARLIN_MXFP4_SINCE:

@@ -39,6 +39,7 @@ class StartupLog:
     outcome    ``started``, ``refused``, ``oom``, or None if the log ends before it is known
     error      the line that tells why it did not start
     gpu        the GPU's name, which vLLM prints where it looks for a tuned kernel; empty if it does not
+    warnings   what the log says and a prediction does not take in
     """
 
     path: str
@@ -47,6 +48,7 @@ class StartupLog:
     outcome: str | None = None
     error: str = ""
     gpu: str = ""
+    warnings: list[str] = field(default_factory=list)
 
     def figure(self, name: str, stage: int = 0) -> float | None:
         """A figure of a stage, None where the log does not show it."""
@@ -81,6 +83,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
             rf"weights memory: {_GIB}",
             "activation non_torch weights",
         ),
+        (  # V0, from 0.6.4 on
+            rf"total_gpu_memory={_GIB} .*?peak_torch_memory={_GIB} .*?non_torch_memory=(-?{_NUMBER}) ?GiB "
+            rf"kv_cache_size=(-?{_NUMBER}) ?GiB gpu_memory_utilization={_NUMBER}",
+            "total peak non_torch - kv - engine.gpu_memory_utilization",
+        ),
+        (rf"Requested memory: {_NUMBER} \(util\)", "engine.gpu_memory_utilization"),
         (
             rf"Free memory on device (?:\S+ )?\({_NUMBER}/{_NUMBER} GiB\) on startup",
             "- total",
@@ -139,9 +147,33 @@ _OPTIONS = {
         "model", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
         "decode_context_parallel_size", "dtype", "quantization", "kv_cache_dtype", "max_model_len", "max_num_seqs",
         "max_num_batched_tokens", "gpu_memory_utilization", "block_size", "num_gpu_blocks_override",
-        "kv_cache_memory_bytes", "enforce_eager",
+        "kv_cache_memory_bytes", "enforce_eager", "enable_expert_parallel",
     )
 } | {"model_tag": "model", "max_seq_len": "max_model_len"}  # fmt: skip
+# Options that change memory and that no prediction takes in.
+_NOT_TAKEN = tuple(
+    (re.compile(pattern, re.IGNORECASE), f"the log has {name}: {what}")
+    for pattern, name, what in (
+        (
+            r"quantization'?[=:]\s*'?bitsandbytes",
+            "quantization=bitsandbytes",
+            "weights are taken as not quantised",
+        ),
+        (
+            r"cpu_offload_gb'?[=:]\s*(?!0(?:\.0)?\b)[0-9.]",
+            "cpu_offload_gb",
+            "all weights are taken to be on the GPU",
+        ),
+        (r"enable_lora'?[=:]\s*True", "enable_lora", "adapters are not counted"),
+        (
+            r"speculative_config'?[=:]\s*(?!None)[\w{']",
+            "a speculative_config",
+            "the draft model is not counted",
+        ),
+    )
+)
+_BEGINS = re.compile(r"vLLM API server version|Initializing an? (?:V1 )?LLM engine", re.IGNORECASE)
+_FEWEST = ("kv_tokens", "num_gpu_blocks", "max_concurrency")
 # One of these is in every line that is known; most lines of a long log are told apart by that alone.
 _SIGNS = (
     "memory", " took ", "blocks:", "kv cache size", "maximum concurrency", "max_num_batched_tokens", "version",
@@ -165,7 +197,9 @@ def read_startup_log(path: Path) -> StartupLog:
 
 
 def parse_startup_log(text: str, source: str = "log") -> StartupLog:
-    """Return what the lines of a log state; of several the first holds, a stage each.
+    """Return what the lines of a log state; of several the first holds, a stage each, of blocks the fewest.
+
+    Of several servers in a file the first is read.
 
     >>> log = parse_startup_log("INFO ... Model loading took 14.99 GiB and 6.1 seconds")
     >>> log.figure("weights"), log.figure("kv")
@@ -178,6 +212,9 @@ def parse_startup_log(text: str, source: str = "log") -> StartupLog:
     ranks: list[tuple[str, int, Stated]] = []  # figures of a rank: its stage is known at the end
     for number, line in enumerate(text.splitlines(), start=1):
         lowered = line.lower()
+        if _BEGINS.search(line) and (log.error or set(_FEWEST) & set(log.figures)):
+            log.warnings.append(f"line {number} begins another server: only the first is read")
+            break
         if not any(sign in lowered for sign in _SIGNS):
             continue
         if _HAS_OPTIONS.search(line):
@@ -189,7 +226,10 @@ def parse_startup_log(text: str, source: str = "log") -> StartupLog:
             log.gpu = (match[1] or match[2]).replace("_", " ").strip()
     tp = log.settings.get(("parallel", "tensor_parallel_size"), Stated(1, 0)).value
     for name, rank, stated in ranks:
-        log.figures.setdefault(name, {}).setdefault(rank // tp, stated)
+        _keep(log.figures.setdefault(name, {}), name, rank // tp, stated)
+    _peak_to_activation(log)
+    if ("engine", "vllm_version") not in log.settings:
+        log.warnings.append("the log does not state vLLM's version")
     if not log.figures and not log.error:
         raise TraceError(
             f"{source}: wanted a vLLM start-up log, with a line such as 'Model loading took 14.99 GiB' or "
@@ -225,13 +265,33 @@ def _note(
         ranks.append((name, int(match[1]), stated))
     else:
         stage = int(match[1]) if (match := _STAGE.search(line)) else 0
-        by_stage = log.figures.setdefault(name, {})
-        if name == "graphs" or stage not in by_stage:  # since 0.21 the first such line is the estimate's
-            by_stage[stage] = stated
+        _keep(log.figures.setdefault(name, {}), name, stage, stated)
+
+
+def _keep(by_stage: dict[int, Stated], name: str, stage: int, stated: Stated) -> None:
+    """Keep the first figure of a stage; of graphs the last, since from 0.21 on the first is an estimate's.
+
+    Every worker prints its own blocks and tokens in some versions: the fewest decide.
+    """
+    known = by_stage.get(stage)
+    is_fewer = name in _FEWEST and known is not None and stated.value < known.value
+    if known is None or name == "graphs" or is_fewer:
+        by_stage[stage] = stated
+
+
+def _peak_to_activation(log: StartupLog) -> None:
+    """V0 from 0.6.4 on states the peak with the weights in it."""
+    for stage, peak in log.figures.get("peak", {}).items():
+        weights = log.figures.get("weights", {}).get(stage)
+        if weights is not None and "activation" not in log.figures:
+            log.figures["activation"] = {stage: peak._replace(value=round(peak.value - weights.value, 2))}
 
 
 def _read_options(line: str, number: int, flags: dict[str, Flag], log: StartupLog) -> None:
     """Take the options of a line such as ``non-default args: {'max_model_len': 8192}``."""
+    for pattern, what in _NOT_TAKEN:
+        if pattern.search(line) and what not in log.warnings:
+            log.warnings.append(what)
     for option, name in _OPTIONS.items():
         match = re.search(rf"\b{option}'?\s*[=:]\s*(?:'([^']*)'|\"([^\"]*)\"|([^\s,)}}\]]+))", line)
         text = next((group for group in match.groups() if group), "") if match else ""

@@ -69,6 +69,7 @@ _FIELDS: tuple[tuple[str, Any, str, str], ...] = (  # section, parser, what it w
         "tensor-parallel-size pipeline-parallel-size data-parallel-size decode-context-parallel-size "
         "prefill-context-parallel-size",
     ),
+    ("parallel", None, "", "enable-expert-parallel"),
     (
         "engine", whole_number, "a number",
         "max-num-seqs block-size num-gpu-blocks-override long-prefill-token-threshold",
@@ -159,7 +160,7 @@ _OTHERS: tuple[tuple[str, str, str], ...] = (
     (
         NOT_SIMULATED, "switch",
         """enable-lora fully-sharded-loras enable-tower-connector-lora specialize-active-lora
-        enable-expert-parallel enable-eplb enable-dbo disable-sliding-window disable-cascade-attn
+        enable-eplb enable-dbo disable-sliding-window disable-cascade-attn
         disable-hybrid-kv-cache-manager disable-chunked-mm-input kv-sharing-fast-prefill skip-mm-profiling
         mm-encoder-only enable-mm-embeds disable-nccl-for-dp-synchronization enable-elastic-ep
         language-model-only enable-flashinfer-autotune enable-batch-sharded-sampling numa-bind

@@ -184,6 +184,11 @@ def _sizes(scenario: Scenario, now: int) -> range:
     return range(least, min(_MOST_RANKS, num_gpus * now // used) + 1)
 
 
+def replicas(scenario: Scenario) -> Iterator[int]:
+    """Fewer replicas, which leave GPUs to each; the most first."""
+    return iter(range(scenario.parallel.data_parallel_size - 1, 0, -1))
+
+
 def context_sizes(scenario: Scenario) -> Iterator[int]:
     """Larger sizes of decode context parallelism."""
     now = scenario.parallel.decode_context_parallel_size
@@ -211,6 +216,7 @@ BYTES = Field("engine", "kv_cache_memory_bytes", cache_bytes)
 EAGER = Field("engine", "enforce_eager", eager)
 TENSOR = Field("parallel", "tensor_parallel_size", tensor_sizes)
 PIPELINE = Field("parallel", "pipeline_parallel_size", pipeline_sizes)
+REPLICAS = Field("parallel", "data_parallel_size", replicas)
 CONTEXT = Field("parallel", "decode_context_parallel_size", context_sizes)
 KV_DTYPE = Field("engine", "kv_cache_dtype", smaller_kv_dtypes)
 

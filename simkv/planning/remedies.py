@@ -17,6 +17,7 @@ from simkv.planning.changes import (
     LENGTH,
     MOST_UTILIZATION,
     PIPELINE,
+    REPLICAS,
     SEQUENCES,
     TENSOR,
     UTILIZATION,
@@ -86,6 +87,8 @@ def _pairs(scenario: Scenario, ledger: MemoryLedger, *, may_shorten: bool) -> It
         for i, second in enumerate(seconds[1:], start=1):
             for first in seconds[:i]:
                 yield from _first_pair(scenario, ANY_BATCH if first is BATCH else first, second)
+    for layout in (TENSOR, PIPELINE):
+        yield from _wider_replicas(scenario, layout)
     yield from _smallest_layout(scenario)
     for layout in (TENSOR, PIPELINE):
         for second in (*seconds, CONTEXT):
@@ -105,6 +108,15 @@ def _first_pair(scenario: Scenario, first: Field, second: Field) -> Iterator[tup
         other = first_that_starts(variant, second)
         if other is not None:
             yield change, other
+            return
+
+
+def _wider_replicas(scenario: Scenario, layout: Field) -> Iterator[tuple[Change, Change]]:
+    """Yield the most replicas that start if each has more GPUs, with the smallest such layout."""
+    for fewer in REPLICAS.changes(scenario):
+        wider = first_that_starts(fewer.of(scenario), layout)
+        if wider is not None:
+            yield fewer, wider
             return
 
 

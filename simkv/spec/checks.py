@@ -50,6 +50,11 @@ def rule_faults(scenario: Scenario) -> list[Fault]:
     ]
 
 
+def model_faults(scenario: Scenario) -> list[Fault]:
+    """Return the rules that a layout breaks however many GPUs there are."""
+    return [*_tensor_parallel(scenario), *_pipeline(scenario)]
+
+
 def simulation_faults(scenario: Scenario) -> list[Fault]:
     """Return what a lawful scenario may say and `simkv plan` answers, and a run does not simulate."""
     size = scenario.parallel.decode_context_parallel_size

@@ -12,6 +12,7 @@ class ParallelSpec(Spec):
 
     pipeline_layer_partition  layers per stage (``VLLM_PP_LAYER_PARTITION``); None = the version's rule
     decode_context_parallel_size  ranks of a tensor-parallel group that deal a request's tokens out
+    enable_expert_parallel    each rank holds whole experts, dealt out over TP × DP; otherwise slices of all
     data_parallel_router      who serves a request: ``least_loaded`` (vLLM's own balancer), ``round_robin`` or
                               ``prefix_affinity``
     rules                     ``vllm`` refuses what that version refuses; ``generic`` what mathematics refuses
@@ -23,6 +24,7 @@ class ParallelSpec(Spec):
     decode_context_parallel_size: PositiveInt = 1
     prefill_context_parallel_size: PositiveInt = 1
     pipeline_layer_partition: IntTuple | None = None
+    enable_expert_parallel: bool = False
     data_parallel_router: Literal["least_loaded", "round_robin", "prefix_affinity"] = "least_loaded"
     rules: Literal["vllm", "generic"] = "vllm"
 

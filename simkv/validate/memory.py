@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from simkv.errors import ScenarioError
 from simkv.kv.budget import MemoryLedger, memory_ledger
 from simkv.load.hardware import find_hardware
+from simkv.spec.checks import model_faults
 from simkv.spec.scenario import Scenario
 from simkv.units import GIB
 from simkv.validate.startup_concurrency import concurrency_of_logged
@@ -119,6 +120,8 @@ def compare_row(row: StartupRow) -> RowResult:
         why = why or "another process held the GPU"
     if version is None:
         why = why or _NO_VERSION
+    if faults := model_faults(scenario):
+        return _against_rules(row, "; ".join(text for _, text in faults))
     ledger = memory_ledger(scenario)
     concurrency, unknown = concurrency_of_logged(row, ledger)
     result = RowResult(row.id, groups_of(row, scenario), _predicted(ledger), _logged(row, ledger))
@@ -141,16 +144,24 @@ def compare_row(row: StartupRow) -> RowResult:
 def _without_ledger(row: StartupRow, why: str) -> RowResult:
     """A row of whose model too little is known: the logged concurrency may follow from the logged blocks."""
     result = RowResult(row.id, left_out=dict.fromkeys(METRICS, why), skipped=why)
-    logged, (concurrency, unknown) = row.number("max_concurrency"), concurrency_of_logged(row, None)
-    if logged is None:
-        return result
-    if concurrency is None:
-        result.left_out["max_concurrency"] = unknown
-    else:
-        del result.left_out["max_concurrency"]
+    concurrency = None
+    if row.number("max_concurrency") is not None:
+        concurrency, result.left_out["max_concurrency"] = concurrency_of_logged(row, None)
+        if concurrency is not None:
+            del result.left_out["max_concurrency"]
     result.groups = ("hybrids",) if "hybrid" in row.text("params_note") else ()
-    result.predicted, result.logged = {"max_concurrency": concurrency}, {"max_concurrency": logged}
-    result.error = {"max_concurrency": _error("max_concurrency", result)}
+    result.predicted = dict.fromkeys(METRICS) | {"max_concurrency": concurrency}
+    result.logged = _logged(row)
+    result.error = {metric: _error(metric, result) for metric in METRICS}
+    return result
+
+
+def _against_rules(row: StartupRow, why: str) -> RowResult:
+    """A layout or an option that vLLM refuses before it loads anything: the outcome is all there is."""
+    result = RowResult(row.id, left_out=dict.fromkeys(METRICS, why), logged=_logged(row))
+    del result.left_out[OUTCOME]
+    result.predicted = dict.fromkeys(METRICS) | {OUTCOME: "refused"}
+    result.error = {metric: _error(metric, result) for metric in METRICS}
     return result
 
 
@@ -176,7 +187,7 @@ def _predicted(ledger: MemoryLedger) -> dict[str, Value]:
     }
 
 
-def _logged(row: StartupRow, ledger: MemoryLedger) -> dict[str, Value]:
+def _logged(row: StartupRow, ledger: MemoryLedger | None = None) -> dict[str, Value]:
     concurrency = row.number("max_concurrency")
     logged: dict[str, Value] = {
         metric: row.number(metric)
@@ -184,7 +195,7 @@ def _logged(row: StartupRow, ledger: MemoryLedger) -> dict[str, Value]:
         if metric not in (OUTCOME, "max_concurrency_end_to_end")
     }
     blocks = row.whole("num_gpu_blocks")
-    if logged["kv_tokens"] is None and blocks is not None:
+    if logged["kv_tokens"] is None and blocks is not None and ledger is not None:
         logged["kv_tokens"] = float(ledger.tokens_of(blocks))
     return logged | {"max_concurrency_end_to_end": concurrency, OUTCOME: row.text(OUTCOME) or None}
 
@@ -231,7 +242,7 @@ def format_startups(results: Iterable[RowResult], groups: Iterable[GroupResult])
     for result in results:
         if result.skipped:
             left_out.setdefault(result.skipped, []).append(result.id)
-        if result.predicted:
+        if any(value is not None for value in result.predicted.values()):
             cells = (_cell(result.predicted.get(key), result.logged.get(key)) for key, _ in _COLUMNS)
             yield f"{result.id:<8}" + "".join(f"{cell:>28}" for cell in cells)
     yield ""

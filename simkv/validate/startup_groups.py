@@ -22,9 +22,13 @@ def is_fitted(row_id: str) -> bool:
 def groups_of(row: StartupRow, scenario: Scenario) -> tuple[str, ...]:
     """Return the groups of a row; it may be in several."""
     model, parallel, engine = scenario.model, scenario.parallel, scenario.resolved_engine
-    in_campaign = CAMPAIGN in row.text("source")
+    on_h100 = "H100" in row.text("gpu")
     is_dense = not (model.is_moe or model.is_mla or model.is_hybrid)
     sizes = (engine.max_num_batched_tokens, engine.max_num_seqs)
+    # a table without sources: known by its setting
+    in_campaign = CAMPAIGN in row.text("source") or (
+        not row.text("source") and on_h100 and sizes == CAMPAIGN_SIZES
+    )
     belongs = {
         "dense campaign": in_campaign and is_dense and engine.version in CAMPAIGN_VERSIONS,
         "other versions": engine.version not in CAMPAIGN_VERSIONS,
@@ -34,7 +38,7 @@ def groups_of(row: StartupRow, scenario: Scenario) -> tuple[str, ...]:
         "MLA and MoE": model.is_moe or model.is_mla,
         "hybrids": model.is_hybrid,
         "other settings": sizes != CAMPAIGN_SIZES,
-        "other GPUs": "H100" not in row.text("gpu"),
+        "other GPUs": not on_h100,
     }
     names = [name for name, holds in belongs.items() if holds]
     return (*names, "fitted rows" if is_fitted(row.id) else "rows not fitted")

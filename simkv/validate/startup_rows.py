@@ -10,6 +10,7 @@ import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite, nan
 from pathlib import Path
 
 from simkv.errors import ScenarioError, TraceError
@@ -29,9 +30,12 @@ NUMBERS = (
     "max_num_batched_tokens", "max_num_seqs", "weights_gib_per_gpu", "non_torch_gib", "activation_peak_gib",
     "kv_gib_per_gpu", "num_gpu_blocks", "kv_tokens", "max_concurrency",
 )  # fmt: skip
+COUNTS = ("tp", "pp", "block_size", "max_model_len", "max_num_batched_tokens", "max_num_seqs")
+_SIZES = ("gpu_mem_gib", "gpu_memory_utilization")
 _SHARES_MEMORY = re.compile(r"GB10|DGX Spark", re.I)  # with the host: there is no driver's figure
 # How checkpoints are quantised where a row says so and the shipped model does not.
 _ONLINE_METHODS = {"fp8": QuantizationSpec(method="fp8")}
+_DTYPES = {"half": "float16", "float": "float32"}  # as vLLM takes them
 DEFAULT_BLOCK_SIZE = 16
 # A local copy of a public model, named with a remark that may say how it was quantised.
 _LOCAL_COPY = re.compile(r"(.+?)(?: fine-tune)? \(local ([^()]*)\)")
@@ -61,9 +65,19 @@ class StartupRow:
         if not text:
             return None
         try:
-            return float(text.replace(",", ""))
+            value = float(text.replace(",", ""))
         except ValueError:
-            raise TraceError(f"line {self.line}: {column}: wanted a number, got {text!r}") from None
+            value = nan
+        wanted = "a number"
+        if column in COUNTS:
+            wanted = "a whole number from 1"
+        elif column in _SIZES:
+            wanted = "a number above 0"
+        if not isfinite(value) or (column in COUNTS and not value.is_integer()):
+            raise TraceError(f"line {self.line}: {column}: wanted {wanted}, got {text!r}")
+        if column in (*COUNTS, *_SIZES) and value <= 0:
+            raise TraceError(f"line {self.line}: {column}: wanted {wanted}, got {text!r}")
+        return value
 
     def whole(self, column: str) -> int | None:
         """A count."""
@@ -74,8 +88,9 @@ class StartupRow:
 def read_startup_rows(path: Path) -> list[StartupRow]:
     """Read a table of start-ups; raise TraceError with every fault, each with its line."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets put a mark in front
             reader = csv.DictReader(file)
+            reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
             rows = [StartupRow(fields, reader.line_num) for fields in reader]
             columns = reader.fieldnames or ()
     except OSError as error:
@@ -137,10 +152,11 @@ def model_of(row: StartupRow) -> ModelSpec:
     if match := _LOCAL_COPY.fullmatch(name):
         name = "-".join([match[1], *(scheme for scheme in _SCHEMES if scheme in match[2].split())])
     model = find_model(name)
-    dtype, quantization = row.text("dtype"), row.text("quantization")
+    dtype, quantization = row.text("dtype").removeprefix("torch."), row.text("quantization")
+    dtype = _DTYPES.get(dtype, dtype)
     if dtype in ("bfloat16", "float16", "float32"):
         model = model.replace(dtype=dtype)
-    if model.quantization is None and quantization not in ("", "none", "auto"):
+    if model.quantization is None and quantization.lower() not in ("", "none", "auto"):
         if quantization not in _ONLINE_METHODS:
             raise ScenarioError(f"how {row.text('model')} is quantised in {quantization!r} is not shipped")
         model = model.replace(quantization=_ONLINE_METHODS[quantization])

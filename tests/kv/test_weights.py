@@ -113,3 +113,25 @@ def test_a_latent_is_projected_whole_and_its_up_projection_kept_twice():
 def test_as_logged_by_0_19(model, tp, logged_gib):
     scenario = scenario_of(model, tp=tp, vllm_version="0.19.0", max_model_len=8_192)
     assert weights_bytes(scenario, 0) / GIB == pytest.approx(logged_gib, abs=0.01)
+
+
+def test_experts_are_dealt_out_over_the_replicas():
+    """Slices of all of them, or whole ones; everything else stays with each replica."""
+
+    def per_gpu(tp, dp, ep):
+        layout = {"tensor_parallel_size": tp, "data_parallel_size": dp, "enable_expert_parallel": ep}
+        return weights_bytes(scenario_of("Qwen/Qwen3-30B-A3B").replace(parallel=layout), 0)
+
+    experts = 2 * 48 * 128 * 3 * 2_048 * 768
+    alone = per_gpu(1, 1, False)
+    assert per_gpu(1, 1, True) == alone
+    for ep in (False, True):
+        assert per_gpu(1, 4, ep) == pytest.approx(alone - experts * 3 / 4, rel=0.001)
+        assert per_gpu(2, 4, ep) == pytest.approx(per_gpu(2, 1, ep) - experts * (1 / 2 - 1 / 8), rel=0.001)
+    # 128 experts over 6 ranks: the fullest has 22
+    assert per_gpu(1, 6, True) == pytest.approx(alone - experts * (1 - 22 / 128), rel=0.001)
+    dense = [
+        weights_bytes(scenario_of("Llama-3.1-8B").replace(parallel={"data_parallel_size": dp}), 0)
+        for dp in (1, 4)
+    ]
+    assert dense[0] == dense[1]

@@ -210,3 +210,75 @@ def test_an_out_of_memory_error_states_the_memory():
         "torch.OutOfMemoryError: CUDA out of memory. GPU 0 has a total capacity of 39.39 GiB"
     )
     assert (log.figure("total"), log.outcome) == (39.39, "oom")
+
+
+def test_v0_states_the_peak_with_the_weights_in_it():
+    """Versions 0.6.4 and 0.6.5."""
+    log = parse_startup_log(
+        "INFO model_runner.py:1077] Loading model weights took 14.9888 GB\n"
+        "INFO worker.py:232] Memory profiling results: total_gpu_memory=23.58GiB initial_memory_usage=15.34GiB "
+        "peak_torch_memory=17.06GiB memory_usage_post_profile=15.35GiB non_torch_memory=0.35GiB "
+        "kv_cache_size=3.81GiB gpu_memory_utilization=0.90\n"
+        "INFO gpu_executor.py:113] # GPU blocks: 1952, # CPU blocks: 2048\n"
+    )
+    known = {name: log.figure(name) for name in ("total", "activation", "non_torch", "kv", "num_gpu_blocks")}
+    assert known == {
+        "total": 23.58,
+        "activation": 2.07,
+        "non_torch": 0.35,
+        "kv": 3.81,
+        "num_gpu_blocks": 1952,
+    }
+    assert log.settings["engine", "gpu_memory_utilization"].value == 0.9
+
+
+def test_v1_states_the_utilization_where_it_asks_for_memory():
+    text = (
+        "DEBUG [gpu_worker.py:420] Initial free memory: 78.65 GiB; Requested memory: 0.95 (util), 75.23 GiB"
+    )
+    log = parse_startup_log(f"{text}\nModel loading took 7.51 GiB")
+    assert log.settings["engine", "gpu_memory_utilization"].value == 0.95
+
+
+def test_of_the_workers_blocks_the_fewest_decide():
+    log = parse_startup_log(
+        "\n".join(
+            f"INFO GPU KV cache size: {tokens} tokens\nINFO Maximum concurrency for 40,960 tokens per request: {x}x"
+            for tokens, x in (("857,520", 20.94), ("855,984", 20.90), ("857,072", 20.92))
+        )
+    )
+    assert (log.figure("kv_tokens"), log.figure("max_concurrency")) == (855_984, 20.90)
+
+
+def test_a_second_server_is_not_read():
+    first, second = (
+        f"Initializing a V1 LLM engine (v0.19.0) with config: model='m'\nModel loading took {gib} GiB\n"
+        f"GPU KV cache size: {tokens} tokens\n"
+        for gib, tokens in ((7.51, "900,000"), (14.99, "400,000"))
+    )
+    log = parse_startup_log(first + second)
+    assert (log.figure("weights"), log.figure("kv_tokens")) == (7.51, 900_000)
+    assert log.warnings == ["line 4 begins another server: only the first is read"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("quantization='bitsandbytes'", "weights are taken as not quantised"),
+        ("cpu_offload_gb=10.0", "all weights are taken to be on the GPU"),
+        ("enable_lora=True", "adapters are not counted"),
+        ("speculative_config={'model': 'x'}", "the draft model is not counted"),
+    ],
+)
+def test_options_that_no_prediction_takes_in_are_named(option, said):
+    line = f"args: Namespace(model='m', {option})"
+    assert any(said in warning for warning in parse_startup_log(f"{line}\nModel loading took 7 GiB").warnings)
+    plain = "args: Namespace(cpu_offload_gb=0, enable_lora=False, speculative_config=None, quantization=None)"
+    found = parse_startup_log(f"vLLM API server version 0.19.0\n{plain}\nModel loading took 7 GiB")
+    assert found.warnings == []
+
+
+def test_experts_over_ranks_are_read():
+    line = "non-default args: {'model': 'm', 'data_parallel_size': 4, 'enable_expert_parallel': True}"
+    found = settings(parse_startup_log(f"{line}\nModel loading took 7 GiB"))
+    assert (found["parallel.data_parallel_size"], found["parallel.enable_expert_parallel"]) == (4, True)

@@ -126,7 +126,8 @@ def test_a_row_is_skipped_only_with_a_reason(reference):
     for row in rows:
         if row.skipped is None:
             blank = {metric for metric, value in row.predicted.items() if value is None}
-            assert blank <= {"max_concurrency"}
+            breaks_rules = row.predicted[OUTCOME] == "refused" and row.predicted["kv_tokens"] is None
+            assert breaks_rules or blank <= {"max_concurrency"}
             assert blank == row.left_out.keys()
         else:
             assert len(row.skipped) > 10
@@ -181,7 +182,7 @@ def test_concurrency_needs_no_model_where_it_follows_from_what_is_logged(fact):
 )
 def test_concurrency_without_a_model_is_not_guessed(changes, reason):
     row = compared(**{"model": "nobody/nothing", "params_note": UNIFORM, **changes})
-    assert row.error == row.predicted == {"max_concurrency": None}
+    assert row.error == row.predicted == dict.fromkeys(METRICS)
     assert row.left_out["max_concurrency"] == reason
 
 
@@ -195,13 +196,15 @@ def test_a_local_copy_has_the_dimensions_of_its_model():
     for remark in ("exact repo not in the excerpt", "Q8_0 GGUF"):
         row = compared(model=f"Llama-3.1-8B ({remark})", params_note=UNIFORM)
         assert row.skipped.startswith("model: 'Llama-3.1-8B (")
-        assert "weights_gib_per_gpu" not in row.predicted
+        assert row.predicted["weights_gib_per_gpu"] is None
 
 
 def test_a_start_up_is_predicted_from_its_configuration():
     row = compared()
     assert row.skipped is None
-    assert "dense campaign" not in row.groups  # its source is not the campaign's
+    assert "dense campaign" in row.groups  # no source is stated: its setting is the campaign's
+    assert "dense campaign" not in compared(source="a blog").groups
+    assert "dense campaign" not in compared(max_num_seqs="256").groups
     assert row.predicted[OUTCOME] == "started"
     assert row.error["kv_tokens"] == pytest.approx(0, abs=0.001)
     assert row.error["activation_peak_gib"] == pytest.approx(0, abs=0.02)
@@ -247,7 +250,8 @@ def test_what_a_row_must_state(changes, reason):
     row = compared(**changes)
     assert row.skipped.startswith(reason)
     assert row.predicted.get("kv_tokens") is None
-    if "weights_gib_per_gpu" in row.predicted:
+    assert row.predicted.keys() == row.logged.keys() == row.error.keys() == set(METRICS)
+    if row.predicted["weights_gib_per_gpu"] is not None:
         assert row.predicted["weights_gib_per_gpu"] == pytest.approx(14.99, abs=0.01)
         assert row.error["max_concurrency"] == 0
 
@@ -298,9 +302,47 @@ def test_a_table_with_faults_names_each_line(tmp_path):
     with pytest.raises(TraceError) as caught:
         read_startup_rows(path)
     assert caught.value.faults == (
-        f"{path}: line 3: tp: wanted a number, got 'two'",
+        f"{path}: line 3: tp: wanted a whole number from 1, got 'two'",
         f"{path}: line 4: kv_tokens: wanted a number, got 'many'",
     )
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "wanted"),
+    [
+        ("tp", "0", "a whole number from 1"),
+        ("tp", "2.5", "a whole number from 1"),
+        ("pp", "inf", "a whole number from 1"),
+        ("gpu_mem_gib", "-3", "a number above 0"),
+        ("gpu_mem_gib", "inf", "a number above 0"),
+        ("kv_tokens", "nan", "a number"),
+    ],
+)
+def test_a_number_out_of_its_range_is_a_fault(tmp_path, column, cell, wanted):
+    with pytest.raises(TraceError) as caught:
+        read_startup_rows(table(tmp_path, {**LLAMA, column: cell}))
+    assert str(caught.value).endswith(f"line 2: {column}: wanted {wanted}, got {cell!r}")
+
+
+def test_a_spreadsheets_table_is_read(tmp_path):
+    path = table(tmp_path, LLAMA)
+    path.write_text("\ufeff" + path.read_text("utf-8").replace(",", ", ", 1), "utf-8")
+    assert read_startup_rows(path)[0].id == LLAMA["id"]
+
+
+@pytest.mark.parametrize("changes", [{"tp": "3"}, {"tp": "64"}, {"pp": "33"}])
+def test_a_layout_against_vllms_rules_is_refused(changes):
+    row = compared(**changes, outcome="refused")
+    assert row.skipped is None
+    assert (row.predicted[OUTCOME], row.error[OUTCOME]) == ("refused", 0.0)
+    assert row.predicted["kv_tokens"] is None
+    assert set(row.left_out) == set(METRICS) - {OUTCOME}
+
+
+@pytest.mark.parametrize("dtype", ["half", "torch.float16", "float16"])
+def test_a_dtype_is_spelt_as_vllm_takes_it(dtype):
+    assert compared(dtype=dtype).predicted == compared(dtype="float16").predicted
+    assert compared(dtype="float").predicted["weights_gib_per_gpu"] == pytest.approx(29.9, abs=0.2)
 
 
 @pytest.mark.parametrize(("text", "fault"), [("a,b\n1,2\n", "got no id"), ("id\n1\n", "got no model")])
