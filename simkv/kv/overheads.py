@@ -15,7 +15,9 @@ from simkv.units import GIB, ceil_div
 # Non-torch growth between vLLM's two snapshots: kernels and, with TP, buffers of NCCL, of the custom
 # all-reduce and, later, of symmetric memory and FlashInfer. TP 1: 0.24-0.27 logged (0.18-0.19; Granite 3
 # 0.46), 0.13-0.14 (0.11-0.17), 0.02-0.35 (V0). TP: 2.06-2.21 at 2 and 4 (0.19), 0.54 at 2 (0.11), 0.25 at 2
-# and 2.1-2.5 at 8 (V0). A pipeline without TP: 0.07 a stage (0.19, one row).
+# and 2.1-2.5 at 8 (V0). A pipeline without TP: 0.07 a stage (0.19, one row). Those buffers are for NVSwitch
+# nodes (vLLM's `symm_mem`); without one all that is not weights took 1.66 GiB a card at TP 2 (RTX PRO 6000,
+# version not stated, R184), activations included, so that TP counts as before 0.18.
 NON_TORCH_BYTES = round(0.25 * GIB)
 NON_TORCH_TP_BYTES = round(2.1 * GIB)
 LARGER_NON_TORCH_SINCE = (0, 18)
@@ -52,8 +54,10 @@ def non_torch_bytes(scenario: Scenario) -> int:
     tp, version = scenario.parallel.tensor_parallel_size, scenario.resolved_engine.version
     if tp == 1 and scenario.parallel.pipeline_parallel_size > 1:
         return NON_TORCH_PP_BYTES
-    if version >= LARGER_NON_TORCH_SINCE:
-        return NON_TORCH_BYTES if tp == 1 else NON_TORCH_TP_BYTES
+    if version >= LARGER_NON_TORCH_SINCE and tp == 1:
+        return NON_TORCH_BYTES
+    if version >= LARGER_NON_TORCH_SINCE and scenario.hardware.node.fabric == "nvswitch":
+        return NON_TORCH_TP_BYTES
     if version < FIRST_V1:
         return OLD_NON_TORCH_BYTES + (tp - 1) * V0_NON_TORCH_BYTES_PER_FURTHER_RANK
     return OLD_NON_TORCH_BYTES if tp == 1 else tp * OLD_NON_TORCH_BYTES_PER_RANK
