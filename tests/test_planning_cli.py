@@ -162,7 +162,13 @@ def test_what_cannot_be_checked_is_one_error(simkv):
     use("v1_0.19")
     assert simkv("--check", "startup.log")[2].startswith("error: --hardware: missing; wanted the GPUs")
     Path("startup.log").write_text("Model loading took 14.99 GiB\n", encoding="utf-8")
-    assert "wanted a scenario or --vllm" in simkv("--check", "startup.log")[2]
+    assert simkv("--check", "startup.log") == (
+        2,
+        "",
+        "error: startup.log: names no model; wanted a scenario, --vllm or --set model=NAME beside it\n",
+    )
+    said = ("--set", "model=Qwen/Qwen3-8B", "--hardware", "h100_sxm")
+    assert simkv("--check", "startup.log", *said)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from simkv.cli.options import (
     read_scenario,
     save_scenario,
 )
+from simkv.errors import InputError
 
 if TYPE_CHECKING:
     from simkv.planning import Plan
@@ -101,7 +102,10 @@ def _check(
     from simkv.planning.check import compare_startup, format_check, hardware_warnings
 
     log = read_startup_log(check)
-    path, said = read_question(file, *commands, needs_model=("model",) not in log.settings)
+    names_model = ("model",) in log.settings or any(text.startswith("model=") for text in overrides)
+    if file is None and commands[0] is None and not names_model:
+        raise InputError(f"{check}: names no model; wanted a scenario, --vllm or --set model=NAME beside it")
+    path, said = read_question(file, *commands, needs_model=False)
     filled = fill_in(log, said, path, overrides)
     scenario = profiled = load_scenario(path, overrides, filled.commands)
     if GPU_MEMORY in filled.taken:  # the log's memory is taken; the profile's is what it may contradict

@@ -172,6 +172,7 @@ _NOT_TAKEN = tuple(
         ),
     )
 )
+_CACHED = re.compile(r"\bmodels--([^/]+?)--([^/]+)")  # a snapshot in Hugging Face's cache
 _BEGINS = re.compile(r"vLLM API server version|Initializing an? (?:V1 )?LLM engine", re.IGNORECASE)
 _FEWEST = ("kv_tokens", "num_gpu_blocks", "max_concurrency")
 # One of these is in every line that is known; most lines of a long log are told apart by that alone.
@@ -297,6 +298,8 @@ def _read_options(line: str, number: int, flags: dict[str, Flag], log: StartupLo
         text = next((group for group in match.groups() if group), "") if match else ""
         if text in ("", "None", "auto"):
             continue
+        if cached := _CACHED.search(text):
+            text = f"{cached[1]}/{cached[2]}"
         flag = flags["--" + name.replace("_", "-")]
         assert flag.path is not None
         try:

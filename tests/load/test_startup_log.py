@@ -282,3 +282,11 @@ def test_experts_over_ranks_are_read():
     line = "non-default args: {'model': 'm', 'data_parallel_size': 4, 'enable_expert_parallel': True}"
     found = settings(parse_startup_log(f"{line}\nModel loading took 7 GiB"))
     assert (found["parallel.data_parallel_size"], found["parallel.enable_expert_parallel"]) == (4, True)
+
+
+def test_a_model_in_the_cache_has_its_name():
+    path = "/data/hub/models--Qwen--Qwen3-8B/snapshots/b968826d9c46"
+    log = parse_startup_log(
+        f"Initializing a V1 LLM engine with config: model='{path}'\nModel loading took 15 GiB"
+    )
+    assert log.settings["model",].value == "Qwen/Qwen3-8B"
