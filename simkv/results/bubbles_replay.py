@@ -48,6 +48,14 @@ class Idle(NamedTuple):
     shares: Shares
 
 
+class Delay(NamedTuple):
+    """Something that kept a batch from the first stage until `end_ns`; None: nothing but the CPU's work."""
+
+    end_ns: int
+    history: History | None
+    kind: WaitKind | None
+
+
 class Span(NamedTuple):
     """Something that explains idle time at the very moment at which it passes."""
 
@@ -80,6 +88,7 @@ class Replay:
         # Of the moments when the last batches' tokens were known: more than are ever in flight.
         self._of_tokens: deque[History] = deque(maxlen=num_stages + 2)
         self._first_wait = 0
+        self._first_delay = 0  # the first wait after the batch before was issued
         self._starved_by: int | None = None  # what kept the engine from issuing the batch at hand earlier
 
     def __iter__(self) -> Iterator[Idle]:
@@ -87,6 +96,7 @@ class Replay:
         for batch, scheduled_ns in enumerate(table.scheduled_ns):
             starts_ns, ends_ns = table.starts_ns[batch], table.ends_ns[batch]
             waits = self._waits_between(self._free_at_ns[0], min(scheduled_ns, starts_ns[0]))
+            delays = self._delays(batch)
             if batch in table.blocked:
                 waits.append(table.blocked[batch])
             ran_dry = batch == 0 or any(wait.kind in (WaitKind.NO_WORK, WaitKind.DRAIN) for wait in waits)
@@ -95,7 +105,7 @@ class Replay:
             shortest_ns = min(end - start for start, end in zip(starts_ns, ends_ns, strict=True))
             for stage, (start_ns, stage_end_ns) in enumerate(zip(starts_ns, ends_ns, strict=True)):
                 if start_ns > self._free_at_ns[stage]:
-                    yield from self._idle(batch, stage, start_ns, waits, spans)
+                    yield from self._idle(batch, stage, start_ns, delays, spans)
                 history = self._histories[stage] = self._histories[stage].copy()
                 history[CHUNK_IMBALANCE] += shortest_ns
                 history[STAGE_IMBALANCE] += stage_end_ns - start_ns - shortest_ns
@@ -104,13 +114,13 @@ class Replay:
         yield from self._after_the_last()
 
     def _idle(
-        self, batch: int, stage: int, start_ns: int, waits: Sequence[Wait], spans: Sequence[Span] | None
+        self, batch: int, stage: int, start_ns: int, delays: Sequence[Delay], spans: Sequence[Span] | None
     ) -> Iterator[Idle]:
         """A stage was idle until a batch began: say why, and let the stage's history go on from there."""
         free_at_ns, history = self._free_at_ns[stage], self._histories[stage]
         pieces = overlaps(spans, free_at_ns, start_ns) if spans else []
         if stage == 0:
-            shares = _sums(pieces) if spans else self._waited(batch, waits, start_ns)
+            shares = _sums(pieces) if spans else self._waited(delays)
             self._histories[0] = [ns + share_ns for ns, share_ns in zip(history, shares, strict=True)]
         else:
             arrival = self._histories[stage - 1].copy()
@@ -128,19 +138,47 @@ class Replay:
         for piece in pieces:
             yield from self._within(Idle(stage, piece.start_ns, piece.end_ns, batch, _sums([piece])))
 
-    def _waited(self, batch: int, waits: Sequence[Wait], start_ns: int) -> Shares:
-        """Return why the first stage was idle before a batch while requests were there."""
-        now_ns, history = self._free_at_ns[0], self._histories[0].copy()
-        for wait in waits:
-            assert wait.batch is not None, "an engine with work waits for a batch"
-            history[HOST] += max(0, wait.start_ns - now_ns)
-            now_ns = max(now_ns, wait.start_ns)
-            self._starved_by = STARVED_BY.get(wait.kind)
-            extra_ns = blame(difference(self._of_tokens[wait.batch - batch], history), self._starved_by)
-            shares = take(extra_ns, wait.end_ns - now_ns)
-            history = [ns + share_ns for ns, share_ns in zip(history, shares, strict=True)]
-            now_ns = wait.end_ns
-        history[HOST] += start_ns - now_ns
+    def _delays(self, batch: int) -> list[Delay]:
+        """Return what held a batch up: the engine's waits, the CPU's work behind the last, late tokens."""
+        table, last = self.timetable, None
+        delays: list[Delay] = []
+        while self._first_delay < len(table.waits):
+            wait = table.waits[self._first_delay]
+            if wait.end_ns > table.scheduled_ns[batch]:
+                break
+            self._first_delay += 1
+            if wait.batch is not None:
+                last, of_tokens = wait, self._of_tokens[wait.batch - batch]
+                delays.append(Delay(wait.end_ns, of_tokens, wait.kind))
+        blocked = table.blocked.get(batch)
+        ready_ns = table.starts_ns[batch][0] if blocked is None else blocked.start_ns
+        if last is not None:
+            history = of_tokens.copy()
+            history[HOST] += ready_ns - last.end_ns
+            delays[-1] = Delay(ready_ns, history, last.kind)
+        else:
+            delays.append(Delay(ready_ns, None, None))
+        if blocked is not None and blocked.batch is not None:
+            delays.append(Delay(blocked.end_ns, self._of_tokens[blocked.batch - batch], blocked.kind))
+        return delays
+
+    def _waited(self, delays: Sequence[Delay]) -> Shares:
+        """Return why the first stage was idle before a batch while requests were there.
+
+        The work of the CPU belongs to the batch's history, as that before belongs to the stage's: it made the
+        stage idle only by as much as it made the batch later than the stage.
+        """
+        now_ns, history = self._free_at_ns[0], self._histories[0]
+        for delay in delays:
+            if delay.end_ns > now_ns:
+                if delay.history is None:
+                    shares = _sums([Span(now_ns, delay.end_ns, HOST)])
+                else:
+                    self._starved_by = None if delay.kind is None else STARVED_BY.get(delay.kind)
+                    extra_ns = blame(difference(delay.history, history), self._starved_by)
+                    shares = take(extra_ns, delay.end_ns - now_ns)
+                history = [ns + share_ns for ns, share_ns in zip(history, shares, strict=True)]
+                now_ns = delay.end_ns
         return difference(history, self._histories[0])
 
     def _spans(self, batch: int, waits: Sequence[Wait]) -> list[Span]:

@@ -259,6 +259,54 @@ def test_transfers_between_the_stages(transfer_s, is_async):
     assert_blamed("transfer", planted, base)
 
 
+def stages_that_wait_for_the_last(cpu_s, **planted):
+    """A last stage that takes half as long again, and a CPU that works before each batch."""
+    slow = {3: 1.5, **planted.pop("slow", {})}
+    return base_case(async_scheduling=False, cost=UnitCost(4, host_s=cpu_s, slow=slow, **planted))
+
+
+@pytest.mark.parametrize("cpu_s", [0.5e-6, 1e-6, 1.5e-6, 1.9e-6])
+def test_the_cpu_is_not_blamed_where_a_slow_stage_is_the_limit(cpu_s):
+    """Synchronous: without the CPU's work the batches would be as late, so none of the idle time is its."""
+    idle, without = idle_of(stages_that_wait_for_the_last(cpu_s)), idle_of(stages_that_wait_for_the_last(0.0))
+    assert sum(idle.values()) == pytest.approx(sum(without.values()), rel=0.01)
+    assert idle["stage_imbalance"] == pytest.approx(without["stage_imbalance"], rel=0.01)
+    assert idle["host"] <= 0.01 * sum(idle.values())
+
+
+@pytest.mark.parametrize("cpu_s", [0.5e-6, 1e-6, 1.5e-6])
+def test_a_stage_that_becomes_slower_still_beside_the_work_of_the_cpu(cpu_s):
+    planted = stages_that_wait_for_the_last(cpu_s, slow={3: 1.8})
+    assert_blamed("stage_imbalance", planted, stages_that_wait_for_the_last(cpu_s))
+
+
+@pytest.mark.parametrize("transfer_s", [0.5e-6, 3e-6])
+@pytest.mark.parametrize("cpu_s", [0.5e-6, 1e-6, 3e-6])
+def test_transfers_beside_the_work_of_the_cpu(cpu_s, transfer_s):
+    """Both delay every batch: what each adds to the idle time is its own."""
+    options = {"async_scheduling": False}
+    base = base_case(cost=UnitCost(4, host_s=cpu_s), **options)
+    planted = base_case(cost=UnitCost(4, host_s=cpu_s, transfer_s=transfer_s), **options)
+    assert_blamed("transfer", planted, base)
+
+
+@pytest.mark.parametrize(("pp", "num_requests"), [(4, 1), (4, 2), (8, 5)])
+def test_too_few_requests_beside_the_work_of_the_cpu(pp, num_requests):
+    """A round takes P steps and one preparation: of its idle time P - R steps are for want of requests."""
+    cpu_s = 0.6
+    log = run(
+        requests_of([(0, 1, 2000)] * num_requests),
+        pp=pp,
+        max_num_batched_tokens=1,
+        async_scheduling=False,
+        cost=UnitCost(pp, host_s=cpu_s * 1e-6),
+    )
+    for account in accounts_of(log):
+        shares = {cause: ns / account.wall_ns for cause, ns in account.idle_ns.items()}
+        assert shares["too_few_requests"] == pytest.approx((pp - num_requests) / (pp + cpu_s), rel=0.01)
+        assert shares["host"] == pytest.approx(cpu_s / (pp + cpu_s), rel=0.02)
+
+
 @pytest.mark.parametrize("host_s", [1e-6, 6e-6])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_work_of_the_cpu(host_s, is_async):
