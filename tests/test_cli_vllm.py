@@ -150,6 +150,72 @@ def test_metrics_at_the_end(simkv: Run) -> None:
     assert simkv("run", *options, "-o", "other", "--prometheus", "metrics.txt", "--force").code == 0
 
 
+# Files beside the result folder
+
+
+@pytest.mark.parametrize("option", ["--prometheus", "--trace"])
+def test_a_file_is_replaced_only_when_told_to(simkv: Run, option: str) -> None:
+    options = ("quickstart", "--set", "workload.num_prompts=3", option, "mine")
+    Path("mine").write_text("mine", encoding="utf-8")
+    done = simkv("run", *options, "-o", "out")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: mine: wanted a file that does not exist yet, got one that does; "
+        f"use --force to replace it or another {option}\n"
+    )
+    assert files() == ["mine"]
+    assert Path("mine").read_text(encoding="utf-8") == "mine"
+    assert simkv("run", *options, "-o", "out", "--force").code == 0
+    assert Path("mine").read_text(encoding="utf-8") != "mine"
+    assert files() == ["mine", "out"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--trace", "no/where.json"], "no/where.json: cannot be written: No such file or directory"),
+        (["--prometheus", "no/where.txt"], "no/where.txt: cannot be written: No such file or directory"),
+        (["--trace", "taken/x.json"], "taken/x.json: cannot be written: Not a directory"),
+        (["--trace", ".", "--force"], ".: cannot be written: Is a directory"),
+        (["--trace", "x", "--prometheus", "./x"], "--trace: wanted a file of its own, got that of --prometheus, x"),
+        (["--trace", "x", "--save", "x", "--force"], "--trace: wanted a file of its own, got that of --save, x"),
+        (["--prometheus", "x", "--save", "x"], "--prometheus: wanted a file of its own, got that of --save, x"),
+        (["--trace", "out"], "--trace: wanted a file of its own, got that of -o, out"),
+        (["--trace", "taken", "--save", "new.yaml"], "taken: wanted a file that does not exist yet, got one that does; use --force to replace it or another --trace"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_written_is_refused_before_the_run(
+    simkv: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], error: str
+) -> None:
+    Path("taken").write_text("mine", encoding="utf-8")
+    monkeypatch.setattr("simkv.run.simulate", None)
+    assert simkv("run", "quickstart", "-o", "out", *arguments) == (2, "", f"error: {error}\n")
+    assert files() == ["taken"]
+
+
+def test_a_trace_may_lie_in_the_result_folder(simkv: Run) -> None:
+    options = ("quickstart", "--set", "workload.num_prompts=3", "-o", "out", "--trace", "out/trace.json")
+    for more in ((), ("--force",)):
+        assert simkv("run", *options, *more).code == 0
+        assert json.loads(Path("out/trace.json").read_text(encoding="utf-8"))["traceEvents"]
+
+
+# The executor
+
+
+@pytest.mark.parametrize("name", ["uni", "uniproc"])
+def test_one_process_runs_one_gpu(simkv: Run, name: str) -> None:
+    option = f"--distributed-executor-backend {name}"
+    served = f"vllm serve {MODEL} --max-model-len 4096 {option}"
+    assert simkv("plan", "--vllm", served, "--hardware", "h100_sxm_x2").code == 0
+    done = simkv("plan", "--vllm", f"{served} -tp 2", "--hardware", "h100_sxm_x2")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: --vllm: --distributed-executor-backend: engine.distributed_executor_backend: "
+        "uniproc runs one GPU, the layout TP2 has 2 a replica; use mp or ray\n"
+    )
+
+
 # The length that a workload suggests
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -99,6 +101,33 @@ def check_new_file(file: Path, remedy: str) -> None:
     """Raise InputError if there is something already."""
     if os.path.lexists(file):
         raise InputError(f"{file}: wanted a file that does not exist yet, got one that does; use {remedy}")
+
+
+def check_output_files(files: Mapping[str, Path | None], force: bool, folder: Path | None = None) -> None:
+    """Raise InputError for files that cannot be written, or are one and the same: worth asking before a run.
+
+    files    by option; ``--force`` replaces all but ``--save``
+    folder   the result folder, which will be there when they are written
+    """
+    own_folder = None if folder is None else os.path.realpath(folder)
+    named = {own_folder: "-o"}
+    for option, file in files.items():
+        if file is None:
+            continue
+        whole = os.path.realpath(file)
+        if whole in named:
+            raise InputError(f"{option}: wanted a file of its own, got that of {named[whole]}, {file}")
+        named[whole] = option
+        if option == "--save":
+            check_new_file(file, "another --save")
+        elif not force:
+            check_new_file(file, f"--force to replace it or another {option}")
+        if os.path.isdir(file):
+            raise InputError(f"{file}: cannot be written: {os.strerror(errno.EISDIR)}")
+        parent = file.absolute().parent
+        if not os.path.isdir(parent) and (option == "--save" or os.path.realpath(parent) != own_folder):
+            missing = errno.ENOTDIR if os.path.exists(parent) else errno.ENOENT
+            raise InputError(f"{file}: cannot be written: {os.strerror(missing)}")
 
 
 def write_text(file: Path, text: str, remedy: str, overwrite: bool = False) -> None:

@@ -29,6 +29,15 @@ def plot(
         typer.Option("--by", help="Sweep: field that tells lines, or bars of bubbles, apart."),
     ] = None,
     value: Annotated[list[str] | None, typer.Option("--value", help="Sweep, heatmap: metric.")] = None,
+    first_step: Annotated[
+        int | None, typer.Option("--first-step", help="Gantt: the first batch drawn.", metavar="N")
+    ] = None,
+    num_steps: Annotated[
+        int | None, typer.Option("--num-steps", help="Gantt: how many batches at most.", metavar="N")
+    ] = None,
+    replica: Annotated[
+        int | None, typer.Option("--replica", help="Gantt: whose batches.", metavar="N")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Picture file (.png, .svg, .pdf).")
     ] = None,
@@ -37,5 +46,6 @@ def plot(
     from simkv.plots.draw import draw
 
     options = {"x": x or [], "y": y or [], "by": by or [], "value": value or []}
-    for path in draw(folder, kind, output, options):
+    batches = {"first_step": first_step, "num_steps": num_steps, "replica": replica}
+    for path in draw(folder, kind, output, options, batches):
         print(path)

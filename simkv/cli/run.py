@@ -17,7 +17,7 @@ from simkv.cli.options import (
     Overrides,
     SaveTo,
     ServeCommand,
-    check_new_file,
+    check_output_files,
     read_scenario,
     write_text,
 )
@@ -25,8 +25,6 @@ from simkv.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from simkv.results.results import Results
-
-_OTHER_FILE = "--force to replace it or another --prometheus"
 
 
 def run(
@@ -40,7 +38,12 @@ def run(
         Path | None,
         typer.Option("-o", "--output", help="Result folder; default: results/NAME, or the next free."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing result folder.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Replace an existing result folder, and the files of --prometheus and --trace."
+        ),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Audit block and request conservation at every step.")
     ] = False,
@@ -61,13 +64,10 @@ def run(
     from simkv.results.export import check_target
     from simkv.run import simulate
 
+    check_output_files({"--save": save, "--prometheus": prometheus, "--trace": trace}, force, output)
     scenario, base_dir = read_scenario(file, overrides, vllm, bench, hardware, save)
     folder = output or _next_free(Path("results") / scenario.name)
     check_target(folder, overwrite=force)
-    if prometheus is not None and not force:
-        check_new_file(prometheus, _OTHER_FILE)
-    if trace is not None and not force:
-        check_new_file(trace, "--force to replace it or another --trace")
     with show_progress() as progress:
         results = simulate(
             scenario, base_dir=base_dir, check=check, progress=progress, physical_only=physical
@@ -76,7 +76,9 @@ def run(
     if prometheus is not None:
         from simkv.results.prometheus import exposition
 
-        write_text(prometheus, exposition(results), _OTHER_FILE, overwrite=force)
+        write_text(
+            prometheus, exposition(results), "--force to replace it or another --prometheus", overwrite=force
+        )
     if trace is not None:
         from simkv.results.trace import write_trace
 

@@ -75,7 +75,7 @@ def curve(
 
 
 def _names(value: str | Sequence[str] | None) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value or ())
+    return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value or ()))
 
 
 @dataclass(frozen=True)

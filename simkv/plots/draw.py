@@ -22,26 +22,36 @@ _MANY = {("curve", "y"), ("curve", "by"), ("bubbles", "by")}  # options that may
 
 
 def draw(
-    folder: Path, kind: str | None, output: Path | None, options: Mapping[str, list[str]] | None = None
+    folder: Path,
+    kind: str | None,
+    output: Path | None,
+    options: Mapping[str, list[str]] | None = None,
+    batches: Mapping[str, int | None] | None = None,
 ) -> list[Path]:
     """Draw one kind, or all of them, into `output` or the folder's ``plots``; return the files.
 
     options   of the kinds of a sweep: ``x``, ``y``, ``by``, ``value``, each with the columns named
+    batches   which ones `gantt` shows: ``first_step``, ``num_steps``, ``replica``
 
     Raises ResultsError for a folder that cannot be read, an unknown kind or column, or a file that cannot be
     written.
     """
+    shown = {name: number for name, number in (batches or {}).items() if number is not None}
     given = {name: columns for name, columns in (options or {}).items() if columns}
     if not is_sweep(folder):
         results = Results.load(folder)
         _check_kind(kind, KINDS, "a result folder", SWEEP_KINDS)
         if given:
             raise ResultsError(f"--{next(iter(given))}: wanted the folder of a sweep, got a result folder")
-        if output is not None:
-            kind = kind or "overview"
+        if kind is None and (shown or output is not None):
+            kind = "gantt" if shown else "overview"
+        if shown and kind != "gantt":
+            raise ResultsError(f"{_first_option(shown)}: wanted --kind gantt, got {kind}")
         kinds = [kind] if kind else KINDS
-        return [_save(name, KINDS[name], results, {}, folder, output) for name in kinds]
+        return [_save(name, KINDS[name], results, shown, folder, output) for name in kinds]
 
+    if shown:
+        raise ResultsError(f"{_first_option(shown)}: wanted a result folder, got the folder of a sweep")
     frame = read_points(folder)
     _check_kind(kind, SWEEP_KINDS, "a sweep", KINDS)
     if kind is None and (given or output is not None):
@@ -57,6 +67,10 @@ def draw(
     if not paths:
         raise faults[0]
     return paths
+
+
+def _first_option(given: Mapping[str, Any]) -> str:
+    return f"--{next(iter(given)).replace('_', '-')}"
 
 
 def _check_kind(kind: str | None, known: Mapping[str, Any], of: str, others: Mapping[str, Any]) -> None:

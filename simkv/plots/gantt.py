@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from simkv.errors import ResultsError
 from simkv.plots.bubbles import CAUSE_FILLS
 from simkv.plots.style import INK, PALE, axes_or_new, say_below, say_empty, style
 from simkv.results.bubbles import idle_intervals
@@ -39,21 +40,27 @@ def gantt(
 
     first_step   the first batch drawn, counted in the replica; default: so that the middle of the run is seen
     num_steps    how many batches are drawn at most
+    replica      whose batches
 
     A batch is the darker the more of its tokens are prefill. An idle interval is filled by its causes, in the
     order of precedence from its end: where it began and ended is exact, where the causes meet inside is not.
+    Raises ResultsError for a batch or a replica that the run does not have.
     """
+    num_stages, num_replicas = results.summary["num_stages"], results.summary["num_replicas"]
+    _require_within("replica", replica, 0, num_replicas - 1)
+    _require_within("num_steps", num_steps, 1, None)
+    tables = results.stage_tables
+    rows = tables.rows_of(replica)
+    if first_step is not None:
+        _require_within("first_step", first_step, 0, max(len(rows) - 1, 0))
     with style():
-        num_stages = results.summary["num_stages"]
         ax = axes_or_new(ax, width_in=9.0, height_in=1.7 + 0.42 * num_stages)
         ax.set(title="Batches on the pipeline stages")
         ax.grid(False)
-        tables = results.stage_tables
-        rows = tables.rows_of(replica)
         if not len(rows):
             say_empty(ax, "no step ran")
             return ax
-        first = max(0, (len(rows) - num_steps) // 2) if first_step is None else min(first_step, len(rows) - 1)
+        first = max(0, (len(rows) - num_steps) // 2) if first_step is None else first_step
         last = min(first + num_steps, len(rows))
         starts_ns, ends_ns = tables.by_stage("start_ns", rows), tables.by_stage("end_ns", rows)
         low_ns = int(starts_ns[first, 0]) if first else tables.start_ns
@@ -76,10 +83,16 @@ def gantt(
         ax.tick_params(axis="y", length=0)
         ax.set_xlabel(f"time from {low_ns / NS_PER_S:,.6g} s on ({unit})")
         _legend(ax, prefill, seen)
-        num_replicas = results.summary["num_replicas"]
         of_replica = f" of replica {replica}" if num_replicas > 1 else ""
-        say_below(ax, f"batches {first:,} to {last - 1:,} of {len(rows):,}{of_replica}")
+        batches = f"batches {first:,} to {last - 1:,}" if last - first > 1 else f"batch {first:,}"
+        say_below(ax, f"{batches} of {len(rows):,}{of_replica}")
     return ax
+
+
+def _require_within(name: str, value: int, least: int, most: int | None) -> None:
+    if value < least or (most is not None and value > most):
+        wanted = f"{least} or more" if most is None else f"{least} to {most}" if most > least else f"{least}"
+        raise ResultsError(f"{name}: wanted {wanted}, got {value}")
 
 
 def _prefill_shares(results: Results, rows: npt.NDArray[np.int64]) -> list[float]:

@@ -45,7 +45,7 @@ def sweep_bubbles(frame: pd.DataFrame, by: str | Sequence[str] | None = None, ax
     done = is_done(table)
     if not done.any():
         return nothing_ran(table, ax)
-    names = [by] if isinstance(by, str) else list(by or ())
+    names = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
     for name in names:
         require_column(table, "by", name)
     if missing := [name for name in _METRICS if name not in table]:

@@ -139,7 +139,7 @@ def read_folder(folder: Path) -> StoredRun:
         raise ResultsError(f"{folder}: wanted a simkv result folder, got {got}; give the -o of a `simkv run`")
     _check_format(folder / "format.json")
     ledger_path = folder / "ledger.json"
-    return StoredRun(
+    run = StoredRun(
         scenario=_read(folder / "scenario.yaml", "a YAML mapping", _parse_yaml),
         summary=_read(folder / "summary.json", "a JSON object", json.loads),
         tables={
@@ -148,6 +148,20 @@ def read_folder(folder: Path) -> StoredRun:
         },
         ledger=_read(ledger_path, "a JSON object", json.loads) if ledger_path.exists() else None,
     )
+    _check_stages(folder / "stages.parquet", run)
+    return run
+
+
+def _check_stages(path: Path, run: StoredRun) -> None:
+    """Raise ResultsError unless every batch is on every stage: what reads the table counts on that."""
+    num_steps, num_stages = len(run.tables["steps"]), run.summary.get("num_stages")
+    if not isinstance(num_stages, int) or num_stages < 1:
+        got = "none" if num_stages is None else repr(num_stages)
+        raise _fault(path.with_name("summary.json"), "num_stages of 1 or more", got)
+    num_rows = len(run.tables["stages"])
+    if num_rows != num_steps * num_stages:
+        wanted = f"{num_steps * num_stages:,} rows, one a stage for each row of steps.parquet"
+        raise _fault(path, wanted, f"{num_rows:,}")
 
 
 def _check_format(path: Path) -> None:

@@ -3,14 +3,16 @@
 A process a replica, in it a thread a pipeline stage: slices are batches, the slices inside them their parts in
 the order compute, memory, communication, host (a batch's parts alternate in truth; only their sums are known),
 and what lies between batches is named after its largest cause. Counters show the KV cache and the requests
-that run and wait; an asynchronous track a request its queue, prefill and decode; arrows lead from a request's
-first batch over that of its first token to that of its last.
+that run and wait, as batches are decided and as requests finish; an asynchronous track a request its queue,
+prefill and decode; arrows lead from a request's first batch over that of its first token to that of its last.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from simkv.errors import ResultsError
 from simkv.results.bubbles import idle_intervals
 from simkv.results.bubbles_history import CAUSE_NAMES, CAUSES
+from simkv.results.log import RequestOutcome
 from simkv.results.series import BUSY_PARTS
 
 if TYPE_CHECKING:
@@ -38,14 +41,19 @@ _STEP_ARGS = (
 
 
 def write_trace(results: Results, path: str | Path) -> Path:
-    """Write a run's trace to a file and return its path; raise ResultsError if that cannot be written."""
+    """Write a run's trace to a file, whole or not at all, and return its path; raise ResultsError if not."""
     path = Path(path)
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with path.open("w", encoding="utf-8") as file:
-            file.write('{"displayTimeUnit": "ms", "traceEvents": [')
-            for number, event in enumerate(trace_events(results)):
-                file.write((",\n" if number else "\n") + json.dumps(event))
-            file.write("\n]}\n")
+        try:
+            with unfinished.open("w", encoding="utf-8") as file:
+                file.write('{"displayTimeUnit": "ms", "traceEvents": [')
+                for number, event in enumerate(trace_events(results)):
+                    file.write((",\n" if number else "\n") + json.dumps(event))
+                file.write("\n]}\n")
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or error
         raise ResultsError(f"{path}: wanted a file that can be written, got: {reason}; use another") from None
@@ -98,12 +106,45 @@ def _idle_times(results: Results, replica: int) -> Iterator[Event]:
 
 
 def _counters(results: Results) -> Iterator[Event]:
-    names = ("replica", "scheduled_ns", "num_running", "num_waiting", "kv_cache_usage_perc")
-    for replica, time_ns, num_running, num_waiting, usage in zip(
-        *_columns(results.steps, names), strict=True
-    ):
-        where = {"ph": "C", "pid": _process(replica), "ts": time_ns / _NS_PER_US}
-        yield {"name": "requests", **where, "args": {"running": num_running, "waiting": num_waiting}}
+    """Yield what each replica held: as batches were decided, as requests finished, and at the end.
+
+    A request that finishes gives up its seat at once. How many blocks it frees, which others may share, is
+    seen when the next batch is decided; none is held where no request runs.
+    """
+    for replica in range(results.summary["num_replicas"]):
+        running, waiting = 0, 0
+        usage: float | None
+        last_ns = results.stage_tables.end_ns
+        for time_ns, num_finished, state in _changes(results, replica):
+            if state:
+                running, waiting, usage = state
+            else:
+                running = max(running - num_finished, 0)
+                usage = None if running else 0.0
+            last_ns = max(last_ns, time_ns)
+            yield from _counts(replica, time_ns, running, waiting, usage)
+        if (running or waiting) and results.summary["is_complete"]:
+            yield from _counts(replica, last_ns, 0, 0, 0.0)
+
+
+def _changes(results: Results, replica: int) -> Iterator[tuple[int, int, tuple[int, int, float] | None]]:
+    """Yield in order (time, requests that finished, None) and (time, 0, state after ``schedule()``)."""
+    requests, steps = results.requests, results.steps
+    is_own = (requests["replica"] == replica) & (requests["outcome"] == RequestOutcome.FINISHED)
+    finished = Counter(requests.loc[is_own, "finished_ns"].tolist())
+    names = ("scheduled_ns", "num_running", "num_waiting", "kv_cache_usage_perc")
+    decided = zip(*_columns(steps[steps["replica"] == replica], names), strict=True)
+    changes: list[tuple[int, int, tuple[int, int, float] | None]]
+    changes = [(time_ns, number, None) for time_ns, number in finished.items()]
+    changes += [(time_ns, 0, (running, waiting, usage)) for time_ns, running, waiting, usage in decided]
+    # What finished at the time of a decision was known to it.
+    yield from sorted(changes, key=lambda change: (change[0], change[2] is not None))
+
+
+def _counts(replica: int, time_ns: int, running: int, waiting: int, usage: float | None) -> Iterator[Event]:
+    where = {"ph": "C", "pid": _process(replica), "ts": time_ns / _NS_PER_US}
+    yield {"name": "requests", **where, "args": {"running": running, "waiting": waiting}}
+    if usage is not None:
         yield {"name": "KV cache usage", **where, "args": {"percent": round(100 * usage, 3)}}
 
 

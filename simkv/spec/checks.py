@@ -177,6 +177,12 @@ def _gpus(scenario: Scenario) -> Iterator[Fault]:
 
 def _engine(scenario: Scenario) -> Iterator[Fault]:
     engine, model = scenario.resolved_engine, scenario.model
+    num_gpus = scenario.parallel.num_gpus_per_replica
+    if engine.distributed_executor_backend == "uniproc" and num_gpus > 1:
+        yield (
+            ("engine", "distributed_executor_backend"),
+            f"uniproc runs one GPU, the layout {layout(scenario)} has {num_gpus} a replica; use mp or ray",
+        )
     if engine.max_model_len > model.max_position_embeddings:
         yield (
             ("engine", "max_model_len"),

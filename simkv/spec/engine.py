@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from simkv.spec.base import NonNegativeFloat, NonNegativeInt, PositiveInt, Spec
 from simkv.spec.hardware import HardwareSpec
@@ -21,6 +21,9 @@ _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,4})(?:\.|$)")
 KvCacheDtype = Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"]
 Policy = Literal["fcfs", "priority"]
 BroadcastWait = Literal["always", "sampled", "never"]
+Executor = Annotated[  # `uni` is how vLLM spells the first
+    Literal["uniproc", "mp", "ray"], BeforeValidator(lambda name: "uniproc" if name == "uni" else name)
+]
 
 
 class EngineSpec(Spec):
@@ -45,7 +48,7 @@ class EngineSpec(Spec):
     long_prefill_token_threshold_adaptive: bool = False
     enforce_eager: bool = False
     disable_custom_all_reduce: bool = False
-    distributed_executor_backend: Literal["uniproc", "mp", "ray"] | None = None
+    distributed_executor_backend: Executor | None = None
     dynamic_chunking: bool = False  # simkv's own, as is the next
     broadcast_wait: BroadcastWait | None = None
     swap_space: NonNegativeFloat | None = None  # accepted and without effect, as in vLLM V1
@@ -87,7 +90,7 @@ class ResolvedEngine(Spec):
     long_prefill_token_threshold_adaptive: bool
     enforce_eager: bool
     disable_custom_all_reduce: bool
-    distributed_executor_backend: Literal["uniproc", "mp", "ray"]
+    distributed_executor_backend: Executor
     dynamic_chunking: bool
     broadcast_wait: BroadcastWait
 

@@ -42,7 +42,7 @@ SMALL_BATCH = {"max_num_batched_tokens": 1024, "max_num_seqs": 64}
             scenario_of("Llama-3.1-70B", "l40s_x4"),
             (
                 "parallel.pipeline_parallel_size=4 and engine.kv_cache_dtype=fp8",
-                "parallel.tensor_parallel_size=4 and engine.max_model_len=51136",
+                "parallel.tensor_parallel_size=4 and engine.max_model_len=63968",
             ),
         ),
         (

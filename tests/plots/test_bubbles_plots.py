@@ -2,8 +2,9 @@ import matplotlib
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from logs import SCENARIO, empty_log, lively_log, small_log
+from logs import MS, SCENARIO, add_step, empty_log, finished, lively_log, small_log
 
+from simkv.errors import ResultsError
 from simkv.plots.bubbles import CAUSE_FILLS, bubbles, bubbles_by, idle_causes
 from simkv.plots.gantt import gantt
 from simkv.results.bubbles_history import CAUSES
@@ -71,6 +72,40 @@ def test_a_gantt_draws_the_batches_asked_for_and_those_beside_them():
     batches = [bar for bar in ax.patches if bar.get_height() == pytest.approx(0.8)]
     assert len(batches) <= 3 * is_shown.sum()
     assert len(batches) >= 3 * 6
+
+
+def test_a_gantt_says_which_batches_it_shows():
+    results = Results(real_log(), SCENARIO)
+
+    def note(**options):
+        return gantt(results, **options).texts[-1].get_text()
+
+    numbers = results.steps["replica"].value_counts()
+    assert note(first_step=1, num_steps=2) == f"batches 1 to 2 of {numbers[0]} of replica 0"
+    assert note(first_step=1, num_steps=1, replica=1) == f"batch 1 of {numbers[1]} of replica 1"
+    log = empty_log()
+    add_step(log, 0, 100 * MS)
+    log.requests.append(finished(0, 0, 100 * MS, 100 * MS, 1))
+    log.end_ns = 100 * MS
+    assert gantt(Results(log, SCENARIO)).texts[-1].get_text() == "batch 0 of 1"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"first_step": -1}, "first_step: wanted 0 to {last}, got -1"),
+        ({"first_step": 10**6}, "first_step: wanted 0 to {last}, got 1000000"),
+        ({"num_steps": 0}, "num_steps: wanted 1 or more, got 0"),
+        ({"replica": 2}, "replica: wanted 0 to 1, got 2"),
+        ({"replica": -1}, "replica: wanted 0 to 1, got -1"),
+    ],
+)
+def test_a_gantt_of_batches_that_are_not_there(options, error):
+    results = Results(real_log(), SCENARIO)
+    with pytest.raises(ResultsError) as caught:
+        gantt(results, **options)
+    assert str(caught.value) == error.format(last=(results.steps["replica"] == 0).sum() - 1)
+    assert not plt.get_fignums()
 
 
 def test_a_bar_a_point_of_a_sweep():

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from logs import SCENARIO, small_log
 from sweeps import CHUNK, GRID, LOAD, NOTHING, PP, SEEDS, TP, WORDS
@@ -90,6 +91,18 @@ def test_the_options_choose_what_is_drawn(simkv, options, kind):
             "--kind: wanted one of latency, timeline, breakdown, overview, ledger, bubbles, gantt "
             "for a result folder, got 'curve', which is for a sweep",
         ),
+        (
+            ("run", "--kind", "latency", "--num-steps", "3"),
+            "--num-steps: wanted --kind gantt, got latency",
+        ),
+        (("run", "-o", "x.png", "--replica", "4"), "replica: wanted 0, got 4"),
+        (("run", "--kind", "gantt", "--first-step", "4"), "first_step: wanted 0 to 3, got 4"),
+        (("run", "--kind", "gantt", "--first-step", "-1"), "first_step: wanted 0 to 3, got -1"),
+        (("run", "--kind", "gantt", "--num-steps", "0"), "num_steps: wanted 1 or more, got 0"),
+        (
+            ("sweep", "--first-step", "0"),
+            "--first-step: wanted a result folder, got the folder of a sweep",
+        ),
         (("run", "--x", TP), "--x: wanted the folder of a sweep, got a result folder"),
         (
             ("sweep", "--kind", "frontier", "--by", "layout"),
@@ -118,6 +131,29 @@ def test_what_cannot_be_drawn_is_one_error(simkv, arguments, error):
     assert (code, out) == (2, "")
     assert err.startswith(f"error: {error}")
     assert err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("kind", [("--kind", "gantt"), ()])
+def test_which_batches_a_gantt_shows(simkv, kind):
+    options = ("--first-step", "1", "--num-steps", "2", "--replica", "0")
+    assert simkv("plot", "run", *kind, *options) == (0, "run/plots/gantt.png\n", "")
+    some = Path("run/plots/gantt.png").read_bytes()
+    assert simkv("plot", "run", "--kind", "gantt")[0] == 0
+    assert Path("run/plots/gantt.png").read_bytes() != some
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("kind", [("--kind", "gantt"), ("--kind", "bubbles"), ()])
+def test_a_run_whose_stages_are_short_is_one_error(simkv, kind):
+    path = Path("run/stages.parquet")
+    pd.read_parquet(path).iloc[:-3].to_parquet(path, index=False)
+    assert simkv("plot", "run", *kind) == (
+        2,
+        "",
+        "error: run/stages.parquet: wanted 8 rows, one a stage for each row of steps.parquet, got 5; "
+        "run the scenario again\n",
+    )
 
 
 def test_a_sweep_that_no_kind_can_draw_says_why_the_first_cannot(folder):

@@ -55,6 +55,16 @@ def test_fields_left_out_are_averaged_and_said_so():
     assert sweep_bubbles(BARS, by=[PP], ax=given) is given
 
 
+@pytest.mark.parametrize("plot", [sweep_bubbles, curve])
+def test_a_field_named_twice_is_as_if_named_once(plot):
+    once, twice = (plot(BARS, by=by) for by in ([CONCURRENCY], [CONCURRENCY, CONCURRENCY]))
+    pictures = []
+    for ax in (once, twice):
+        ax.figure.canvas.draw()
+        pictures.append(bytes(ax.figure.canvas.buffer_rgba()))
+    assert pictures[0] == pictures[1]
+
+
 def test_what_it_cannot_draw():
     with pytest.raises(
         ResultsError, match="bubbles: wanted a table with idle times by cause, got one without"

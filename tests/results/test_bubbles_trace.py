@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 
 import pytest
-from logs import SCENARIO, empty_log, lively_log, small_log
+from logs import MS, SCENARIO, empty_log, lively_log, small_log
 
 from simkv.errors import ResultsError
 from simkv.results.results import Results
@@ -143,6 +143,43 @@ def test_counters_go_forward_in_time_with_numbers_of_one_kind(events):
         assert all(isinstance(value, int | float) for event in track for value in event["args"].values())
 
 
+def counters_of(results):
+    """Each replica's counters: {name: [(ts, value)]}."""
+    found = defaultdict(lambda: defaultdict(list))
+    for event in trace_events(results):
+        if event["ph"] == "C":
+            for name, value in event["args"].items():
+                found[event["pid"] - 1][name].append((round(1000 * event["ts"]), value))
+    return found
+
+
+def test_counters_show_that_requests_finish_and_end_at_zero():
+    results = Results(real_log(), SCENARIO)
+    for replica, counters in counters_of(results).items():
+        requests = results.requests[results.requests["replica"] == replica]
+        assert set(requests["finished_ns"]) <= {ts for ts, _ in counters["running"]}
+        assert [series[-1][1] for series in counters.values()] == [0, 0, 0]
+        assert max(value for _, value in counters["percent"]) > 0
+        for time_ns, running in counters["running"]:
+            if time_ns in set(requests["finished_ns"]):
+                assert running <= (requests["finished_ns"] > time_ns).sum()
+
+
+def test_a_stopped_run_ends_with_what_was_held():
+    log = small_log()
+    log.requests = log.requests[:1]
+    log.is_complete = False
+    counters = counters_of(Results(log, SCENARIO))[0]
+    assert counters["running"] == [(0, 1), (100 * MS, 1), (200 * MS, 1), (300 * MS, 0), (500 * MS, 1)]
+    assert counters["waiting"][-1] == (500 * MS, 1)
+    assert counters["percent"] == [
+        (0, 10.0), (100 * MS, 20.0), (200 * MS, 20.0), (300 * MS, 0.0), (500 * MS, 100.0),
+    ]  # fmt: skip
+    log.is_complete = True
+    counters = counters_of(Results(log, SCENARIO))[0]
+    assert [series[-1] for series in counters.values()] == [(2000 * MS, 0)] * 3
+
+
 def test_tracks_are_named(events):
     named = {
         (event["pid"], event["tid"])
@@ -162,3 +199,7 @@ def test_a_loaded_run_gives_the_same_trace(tmp_path):
 def test_a_file_that_cannot_be_written_is_a_plain_error(tmp_path):
     with pytest.raises(ResultsError, match="wanted a file that can be written"):
         write_trace(Results(small_log(), SCENARIO), tmp_path / "nowhere" / "trace.json")
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(ResultsError, match="wanted a file that can be written"):
+        write_trace(Results(small_log(), SCENARIO), tmp_path / "taken")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]

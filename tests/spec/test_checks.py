@@ -185,3 +185,18 @@ def test_layout_in_the_fields_shorthand(parallel: dict[str, int], text: str) -> 
 def test_idle_gpus_are_a_warning() -> None:
     made = scenario(hardware="h100_sxm_x8", parallel={"tensor_parallel_size": 2})
     assert scenario_warnings(made) == ["6 of 8 GPUs idle: the layout TP2 uses 2"]
+
+
+@pytest.mark.parametrize("backend", [None, "uni", "uniproc", "mp", "ray"])
+@pytest.mark.parametrize(("tp", "pp", "dp"), [(1, 1, 1), (1, 1, 2), (2, 1, 1), (1, 2, 1), (2, 2, 2)])
+def test_one_process_runs_one_gpu(backend: str | None, tp: int, pp: int, dp: int) -> None:
+    made = scenario(
+        hardware="h100_sxm_x8",
+        parallel={"tensor_parallel_size": tp, "pipeline_parallel_size": pp, "data_parallel_size": dp},
+        engine={"distributed_executor_backend": backend},
+    )
+    refused = [
+        f"engine.distributed_executor_backend: uniproc runs one GPU, the layout {layout(made)} has "
+        f"{tp * pp} a replica; use mp or ray"
+    ]
+    assert faults(made) == (refused if backend in ("uni", "uniproc") and tp * pp > 1 else [])

@@ -117,6 +117,12 @@ def test_the_executor_follows_the_number_of_gpus():
     assert resolved(tp=8).distributed_executor_backend == "mp"
     assert resolved(tp=8, pp=2).distributed_executor_backend == "ray"
     assert resolved(tp=2, distributed_executor_backend="ray").distributed_executor_backend == "ray"
+    assert resolved(distributed_executor_backend="uni").distributed_executor_backend == "uniproc"
+    assert EngineSpec(distributed_executor_backend="uni") == EngineSpec(
+        distributed_executor_backend="uniproc"
+    )
+    with pytest.raises(ValidationError):
+        EngineSpec(distributed_executor_backend="external_launcher")
 
 
 @pytest.mark.parametrize(
