@@ -2,12 +2,10 @@
 
 import json
 import shutil
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-
-from simkv.cli import main
 
 DATA = Path(__file__).parent / "data"
 SERVE = ("--vllm", "vllm serve Llama-3.1-8B --max-model-len 8192", "--hardware", "h100_sxm")
@@ -39,17 +37,10 @@ engine.vllm_version 0.32.0, hardware.gpu.memory_bytes 79.19 GiB, engine.gpu_memo
 
 
 @pytest.fixture
-def simkv(monkeypatch, capsys, tmp_path):
+def simkv(simkv, monkeypatch, tmp_path):
+    """``simkv plan`` in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["simkv", "plan", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        done = capsys.readouterr()
-        return caught.value.code or 0, done.out, done.err
-
-    return run
+    return partial(simkv, "plan")
 
 
 def use(name):

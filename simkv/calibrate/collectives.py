@@ -23,7 +23,7 @@ from simkv.calibrate.fits.collectives import (
     ring_unknowns,
 )
 from simkv.calibrate.fits.reach import choose_octaves
-from simkv.calibrate.fits.solve import medians
+from simkv.calibrate.fits.solve import medians, rounded
 from simkv.calibrate.measurements import Measurements
 from simkv.cost.kernels.collectives import custom_seconds, kernel_changes, ring_seconds, send_recv_seconds
 from simkv.cost.message_residual import GroupResidual, MessageResidual, Ratios, measured_ratios
@@ -46,7 +46,6 @@ _KINDS = (  # groups that share the reach of their residual
     ("all_to_all_nccl",),  # pairs
     ("send_recv_nccl",),
 )
-_SIGNIFICANT_DIGITS = 4
 
 
 @dataclass
@@ -74,7 +73,7 @@ class CollectiveCalibration:
         if graph is not None and (missing := lacks(graph, eager)):
             self.notes_.append(f"all_reduce/custom: left out, it needs {missing}")
         elif graph is not None:
-            self.parameters_["all_reduce/custom"] = _rounded(fit_custom(graph, eager))
+            self.parameters_["all_reduce/custom"] = rounded(fit_custom(graph, eager))
             self.num_rows_["all_reduce/custom"] = len(graph) + (0 if eager is None else len(eager))
         for name, (key, op) in _RINGS.items():
             if name not in seen:
@@ -87,7 +86,7 @@ class CollectiveCalibration:
                 )
             else:
                 found = fit_ring(seen[name], op, self.has_switch) if is_ring else fit_send_recv(seen[name])
-                self.parameters_[key] = _rounded(found)
+                self.parameters_[key] = rounded(found)
                 self.num_rows_[key] = len(seen[name])
         fitted = {name: rows for name, rows in seen.items() if key_of(name) in self.parameters_}
         for kind in _KINDS:
@@ -171,23 +170,3 @@ def physical_seconds(parameters: Any, name: str, rows: pd.DataFrame) -> np.ndarr
         for size, message in zip(sizes, num_bytes.tolist(), strict=True)
     ]
     return np.array(seconds)
-
-
-def _rounded(parameters: Any) -> Any:
-    """The same to four significant digits: below the noise, above the differences between machines."""
-    from dataclasses import fields, is_dataclass, replace
-
-    changes: dict[str, Any] = {}
-    for each in fields(parameters):
-        value = getattr(parameters, each.name)
-        if is_dataclass(value):
-            changes[each.name] = _rounded(value)
-        elif isinstance(value, dict):
-            changes[each.name] = {size: _round(number) for size, number in value.items()}
-        else:
-            changes[each.name] = _round(value)
-    return replace(parameters, **changes)
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")

@@ -214,7 +214,7 @@ def _chunked() -> Group:
         variant={"dtype": "bfloat16", "kv_dtype": "bfloat16"},
         dtype="bfloat16",
         axes=PREFIX_AXES,
-        seconds=_with_head_dim(chunked_attention.alone_seconds),
+        seconds=_with_head_dim(chunked_attention.seconds),
         starts=_TILINGS,
         bounds=_TILES_BOUNDS,
         kept=is_single_prefix,

@@ -9,14 +9,14 @@ chunks and mixed batches, so the parameters of the first are a part of the secon
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simkv.calibrate.fits.attention import fit_mixed, fit_uneven, uneven_contexts
 from simkv.calibrate.fits.elementwise import fit_elementwise, fit_head, fit_sampler
-from simkv.calibrate.fits.solve import medians
+from simkv.calibrate.fits.solve import medians, rounded
 from simkv.calibrate.group import HEAD_DIM
 from simkv.calibrate.measurements import Measurements
 from simkv.calibrate.report import ErrorTable, rows_of
@@ -44,7 +44,6 @@ _RANGES: dict[str, tuple[str, tuple[int, ...]]] = {
 }
 _ROW_RANGES = ("tokens", (1, 65, 513))
 _SHORTEST_CHUNK = 128  # that errors are counted for: shorter ones are all launch
-_SIGNIFICANT_DIGITS = 4
 
 
 @dataclass
@@ -71,12 +70,12 @@ class LayerCalibration:
         for name, rows in seen.items():
             self.num_rows_[name] = len(rows)
             if name == "head":
-                self.parameters_[name] = _rounded(fit_head(rows, self._gpu[0], self._gpu[1]))
+                self.parameters_[name] = rounded(fit_head(rows, self._gpu[0], self._gpu[1]))
             elif name == "sampler":
-                self.parameters_[name] = _rounded(fit_sampler(rows, *self._gpu[1:]))
+                self.parameters_[name] = rounded(fit_sampler(rows, *self._gpu[1:]))
             elif name.startswith("elementwise/"):
                 (found,) = fit_elementwise(rows, *self._gpu[1:]).values()
-                self.parameters_[name] = _rounded(found)
+                self.parameters_[name] = rounded(found)
         if self.decode is not None and CHUNKED in seen and MIXED in seen:
             self._fit_batches(seen, self._part(DECODE, _decodes(measurements), False))
         for name in self.parameters_:
@@ -85,14 +84,14 @@ class LayerCalibration:
         return self
 
     def _fit_batches(self, seen: dict[str, pd.DataFrame], decodes: pd.DataFrame) -> None:
-        found = _rounded(fit_mixed(seen[CHUNKED], seen[MIXED], *self._gpu))
+        found = rounded(fit_mixed(seen[CHUNKED], seen[MIXED], *self._gpu))
         self.parameters_[CHUNKED], self.parameters_[MIXED] = found.tiles, found
         self._add_residuals(DECODE, decodes)
         if UNEVEN in seen:
             rows = seen[UNEVEN]
             ratio, _ = self._ratio(UNEVEN, rows)
             penalty = fit_uneven(lambda penalty: self._uneven_seconds(rows, penalty) * ratio, rows)
-            self.parameters_[UNEVEN] = _rounded(penalty)
+            self.parameters_[UNEVEN] = rounded(penalty)
 
     def physical(self, rows: pd.DataFrame, name: str) -> np.ndarray:
         """Seconds by the form alone."""
@@ -211,15 +210,3 @@ def _by_shape(name: str, rows: pd.DataFrame) -> list[tuple[tuple[float, ...], pd
 
 def _arrays(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     return {str(column): rows[column].to_numpy(float) for column in rows}
-
-
-def _rounded(parameters: Any) -> Any:
-    """The same to four significant digits: below the noise, above the differences between machines."""
-    changes: dict[str, Any] = {}
-    for each in fields(parameters):
-        value = getattr(parameters, each.name)
-        if is_dataclass(value):
-            changes[each.name] = _rounded(value)
-        elif isinstance(value, float):
-            changes[each.name] = float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-    return replace(parameters, **changes)

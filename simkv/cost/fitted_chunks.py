@@ -72,7 +72,7 @@ def prefix_residual(
     """Measured over physical seconds of the single chunks of a table."""
     kept = is_single_prefix(columns)
     shape = [columns[axis][kept] for axis in PREFIX_AXES]
-    form = chunked_attention.alone_seconds(parameters, *gpu, *(*shape, float(_HEAD_DIM)))
+    form = chunked_attention.seconds(parameters, *gpu, *(*shape, float(_HEAD_DIM)))
     return Residual.from_points(PREFIX_AXES, shape, columns["seconds"][kept] / form)
 
 

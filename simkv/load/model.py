@@ -34,6 +34,8 @@ QUANTIZED_SUFFIXES = {
     r"quantized\.w4a16|w4a16|gptq-int4": QuantizationSpec(method="w4a16", group_size=128),
     r"awq(-int4)?": QuantizationSpec(method="w4a16", group_size=128, has_zero_points=True),
 }
+# Model card of meta-llama/Llama-3.1-405B-Instruct-FP8: only the MLPs of the inner layers are quantised.
+_META_FP8 = re.compile(r"meta-llama/(?:meta-)?llama-3\.1-405b(?:-instruct)?-fp8", re.IGNORECASE)
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where there is one, for its speed
 
 
@@ -52,6 +54,11 @@ def find_model(name: str) -> ModelSpec:
     >>> find_model("llama-3.1-8b").num_parameters
     8030261248
     """
+    if _META_FP8.fullmatch(name):
+        raise ScenarioError(
+            f"model: {name!r} keeps attention and the outer layers in bfloat16, which simkv cannot express; "
+            "nvidia/Llama-3.1-405B-Instruct-FP8 has all linear layers in FP8"
+        )
     found = _find_shipped(name) or _find_quantised(name)
     if found is not None:
         return found

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simkv.calibrate.fits.attention import fit_chunks, fit_mixed
+from simkv.calibrate.fits.attention import fit_mixed
 from simkv.calibrate.fits.collectives import fit_custom, fit_ring, fit_send_recv
 from simkv.calibrate.fits.elementwise import fit_elementwise, fit_head, fit_sampler
 from simkv.calibrate.fits.solve import medians
@@ -18,7 +18,7 @@ from simkv.calibrate.measurements import held_out
 from simkv.calibrate.readers.collectives import read_custom_all_reduce, read_nccl
 from simkv.calibrate.readers.layers import read_layers
 from simkv.calibrate.readers.vidur import read_vidur
-from simkv.cost.kernels import chunked_attention, elementwise, mixed
+from simkv.cost.kernels import elementwise, mixed
 from simkv.cost.kernels.collectives import RingParameters, custom_seconds, ring_seconds, send_recv_seconds
 from simkv.load.model import find_model
 
@@ -87,18 +87,6 @@ def test_a_spike_does_not_bend_a_fit():
         0.01,
         0.05,
     )
-
-
-def test_tiles_are_found_again():
-    true = chunked_attention.TileParameters(7e-6, 5e-6, 0.6)
-    grid = [(1, c, p, 32, 8, 128) for c in (64, 128, 300, 512, 1000, 2048) for p in (0, 256, 1024, 8192)]
-    rows = pd.DataFrame(grid, columns=["batch", "chunk", "context", "heads", "kv_heads", "head_dim"])
-    shape = columns(rows, "batch", "chunk", "context", "heads", "head_dim")
-    rows["seconds"] = chunked_attention.seconds(true, 4e14, 132, *shape)
-    found = fit_chunks(rows, 4e14, 132)
-    assert found.efficiency == pytest.approx(0.6, rel=1e-3)
-    assert found.floor_s == pytest.approx(7e-6, rel=1e-3)
-    assert found.tile_s == pytest.approx(5e-6, rel=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -182,10 +170,11 @@ def test_chunks_and_mixed_batches_meet_their_bars(card):
     shape = columns(both, "chunk", "context", "batch", "decode_context", "heads", "kv_heads", "head_dim")
     errors = mixed.seconds(found, peak, bandwidth, num_sms, *shape) / both["seconds"] - 1
     within(errors[both_out], 0.10, 0.30)
-    shape = columns(chunks, "batch", "chunk", "context", "heads", "head_dim")
-    for tiles in (found.tiles, fit_chunks(chunks[~chunks_out], peak, num_sms)):
-        errors = chunked_attention.seconds(tiles, peak, num_sms, *shape) / chunks["seconds"] - 1
-        within(errors[chunks_out & (chunks["chunk"] >= 128)], 0.07, 0.20)
+    shape = columns(chunks, "chunk", "context", "heads", "kv_heads", "head_dim")
+    errors = (
+        mixed.seconds(found, peak, bandwidth, num_sms, *shape[:2], 0, 0, *shape[2:]) / chunks["seconds"] - 1
+    )
+    within(errors[chunks_out & (chunks["chunk"] >= 128)], 0.07, 0.20)
 
 
 @needs_reference

@@ -1,6 +1,5 @@
 """`simkv calibrate`: what it writes, and that shipped calibrations are what it makes of their own points."""
 
-import sys
 from dataclasses import asdict
 from functools import cache
 
@@ -14,7 +13,6 @@ from simkv.calibrate.fit import Calibration
 from simkv.calibrate.layer_profile import calibrate_any, has_layers
 from simkv.calibrate.measurements import Measurements, read_measurements
 from simkv.calibrate.tables import shipped_points, write_measurements
-from simkv.cli import main
 from simkv.cost.kernels.collectives import RingParameters, ring_seconds
 from simkv.errors import TraceError
 from simkv.load.calibration import find_calibration, read_calibration, read_points, shipped_calibrations
@@ -80,18 +78,10 @@ def test_layers_are_told_from_kernels():
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
+def run(simkv, monkeypatch, tmp_path):
     """The command line in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*options):
-        monkeypatch.setattr(sys, "argv", ["simkv", *map(str, options)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
+    return simkv
 
 
 def test_a_box_of_ones_own(run, tmp_path):

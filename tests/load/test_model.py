@@ -320,6 +320,16 @@ def test_an_unknown_name_is_an_error_that_suggests() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "name", ["meta-llama/Llama-3.1-405B-Instruct-FP8", "meta-llama/Meta-Llama-3.1-405B-FP8"]
+)
+def test_another_publishers_quantisation_is_not_taken_for_metas(name: str) -> None:
+    with pytest.raises(
+        ScenarioError, match=r"keeps attention and the outer layers in bfloat16.*; nvidia/Llama"
+    ):
+        find_model(name)
+
+
 def test_a_name_without_organisation_gets_a_suggestion_too() -> None:
     with pytest.raises(ScenarioError, match="did you mean 'openai/gpt-oss-120b'"):
         find_model("gptoss-120b")

@@ -1,12 +1,10 @@
 """Context parallelism through the public paths: `plan` answers, `run` and `sweep` refuse."""
 
 import json
-import sys
 
 import pytest
 
 import simkv as library
-from simkv.cli import main
 from simkv.errors import InfeasibleError, ScenarioError
 from simkv.planning import plan
 from tests.cost.worlds import scenario_of
@@ -21,17 +19,9 @@ WIDE = ("--set", "hardware=h100_sxm_2x8", "--set", "parallel.tensor_parallel_siz
 
 
 @pytest.fixture
-def simkv(monkeypatch, capsys, tmp_path):
+def simkv(simkv, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["simkv", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        done = capsys.readouterr()
-        return caught.value.code or 0, done.out, done.err
-
-    return run
+    return simkv
 
 
 def test_an_eighth_of_a_latent_on_each_of_eight_ranks(simkv):

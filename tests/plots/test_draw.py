@@ -1,6 +1,5 @@
 """`simkv plot`: what is drawn into which file, and what a wrong option says."""
 
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -8,7 +7,6 @@ import pytest
 from logs import SCENARIO, small_log
 from sweeps import CHUNK, GRID, LOAD, NOTHING, PP, SEEDS, TP, WORDS
 
-from simkv.cli import main
 from simkv.errors import ResultsError
 from simkv.plots.draw import draw
 from simkv.plots.sweep_table import read_points
@@ -27,18 +25,6 @@ def folder(tmp_path, monkeypatch):
 def save(frame, name):
     Path(name).mkdir(exist_ok=True)
     frame.to_parquet(Path(name) / "points.parquet", index=False)
-
-
-@pytest.fixture
-def simkv(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["simkv", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        done = capsys.readouterr()
-        return caught.value.code or 0, done.out, done.err
-
-    return run
 
 
 @pytest.mark.usefixtures("folder")

@@ -1,8 +1,7 @@
 """``simkv validate kernels``: held-out errors of shipped calibrations and of tables, as text and as JSON."""
 
 import json
-import sys
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from simkv.calibrate.fit import Calibration
 from simkv.calibrate.measurements import Measurements, held_out, validate
 from simkv.calibrate.readers.silicon import Tables, split_tables
-from simkv.cli import main
 from simkv.cost.kernels.collectives import RingParameters, ring_seconds
 from simkv.validate.kernels import compare_kernels, transfer_kernels
 from tests.calibrate.synthetic import HARDWARE, table_of
@@ -136,15 +134,8 @@ def tables():
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    def run(*options):
-        monkeypatch.setattr(sys, "argv", ["simkv", "validate", "kernels", *options])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
+def run(simkv):
+    return partial(simkv, "validate", "kernels")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simkv.calibrate.fits.solve import Unknown, medians, solve
-from simkv.cost.kernels import chunked_attention, mixed
+from simkv.cost.kernels import mixed
 from simkv.cost.kernels.chunked_attention import TileParameters
 from simkv.cost.kernels.mixed import MixedParameters
 from simkv.cost.kernels.mixed_penalty import UnevenPenalty
@@ -25,21 +25,6 @@ _MAX_MIXED = 6000  # rows that a fit looks at: every k-th of the table
 _CHUNK_WEIGHT = 12  # chunks alone are few among the mixed batches; their law must not give way to those
 # wave edges and cache edges make errors of 10 %, which are of the form and not of the measurement
 _OUTLIER = 0.1
-
-
-def fit_chunks(
-    frame: pd.DataFrame, peak_flops_per_s: float, num_sms: int, tile_rows: int = 64
-) -> TileParameters:
-    """Fit chunks over their contexts alone (rows of op ``prefill_attention``)."""
-    rows = medians(frame, "prefill_attention")
-    shape = _columns(rows, ("batch", "chunk", "context", "heads", "head_dim"))
-
-    def predict(values: dict[str, float]) -> np.ndarray:
-        parameters = _tile(values, tile_rows)
-        return np.asarray(chunked_attention.seconds(parameters, peak_flops_per_s, num_sms, *shape))
-
-    found = solve(predict, rows["seconds"].to_numpy(float), _TILE, outlier=_OUTLIER)
-    return _tile(found, tile_rows)
 
 
 def fit_mixed(

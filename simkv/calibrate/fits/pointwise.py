@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simkv.calibrate.fits.solve import Unknown, solve
+from simkv.calibrate.fits.solve import Unknown, rounded, solve
 from simkv.calibrate.group import Gpu, Group
 from simkv.errors import TraceError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MAX_ROWS = 5000  # of a fit: more do not move the parameters, and take longer
-_SIGNIFICANT_DIGITS = 4  # of a parameter: below the noise, above the differences between machines
 _OUTLIER = 0.05
 _CACHE_FACTOR = 1.05  # over the datasheet's bandwidth: beyond clock tolerance
 
@@ -50,8 +49,7 @@ def fit_group(group: Group, gpu: Gpu, rows: pd.DataFrame) -> Any:
             measured,
             unknowns,
         )
-        rounded = {field: float(f"{value:.{_SIGNIFICANT_DIGITS}g}") for field, value in found.items()}
-        parameters = replace(start, **rounded)
+        parameters = rounded(replace(start, **found))
         errors = np.log(seconds_of(group, gpu, parameters, rows) / measured) / _OUTLIER
         cost = float(np.sum(np.sqrt(1.0 + errors**2)))
         if cost < best_cost:

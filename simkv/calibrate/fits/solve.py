@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from simkv.calibrate.measurements import SHAPE_COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
 
+_SIGNIFICANT_DIGITS = 4  # of a parameter: below the noise, above the differences between machines
 _OUTLIER = 0.05  # errors beyond 5 % count linearly, not squared: spikes and dips do not bend a fit
 
 
@@ -74,3 +75,18 @@ def medians(frame: pd.DataFrame, op: str) -> pd.DataFrame:
     """One row a shape: the median of its measurements."""
     columns = list(SHAPE_COLUMNS[op])
     return frame.groupby(columns, sort=True)["seconds"].median().reset_index()
+
+
+def rounded(parameters: Any) -> Any:
+    """Return a form's parameters to four significant digits, those within them too."""
+    return replace(
+        parameters, **{each.name: _rounded(getattr(parameters, each.name)) for each in fields(parameters)}
+    )
+
+
+def _rounded(value: Any) -> Any:
+    if is_dataclass(value):
+        return rounded(value)
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value

@@ -60,12 +60,10 @@ def key_seconds(
     return 4 * p.tile_rows * head_dim * num_sms / (p.efficiency * peak_flops_per_s)
 
 
-def tiles(
-    parameters: TileParameters, num_sms: int, batch: Values, chunk: Values, context: Values, heads: Values
-) -> Tiles:
-    """Tile up `batch` equal chunks over equal contexts."""
+def tiles(parameters: TileParameters, num_sms: int, chunk: Values, context: Values, heads: Values) -> Tiles:
+    """Tile up one chunk over its context."""
     rows = parameters.tile_rows
-    num_rows = batch * -(-chunk // rows)
+    num_rows = -(-chunk // rows)
     waves = num_rows * heads / num_sms
     whole = -(-num_rows * heads // num_sms)
     return Tiles(
@@ -122,26 +120,6 @@ def num_splits(parameters: TileParameters, num_waves: Values) -> Values:
     return smaller(larger(1 / num_waves, 1.0), float(parameters.max_num_splits))
 
 
-def seconds(
-    parameters: TileParameters,
-    peak_flops_per_s: float,
-    num_sms: int,
-    batch: Values,
-    chunk: Values,
-    context: Values,
-    heads: Values,
-    head_dim: Values,
-) -> Values:
-    """Seconds of one layer's attention of `batch` chunks, each over its own context; scalars or arrays.
-
-    The shape is that of one rank: its query heads. KV heads do not matter while arithmetic binds.
-    """
-    work = tiles(parameters, num_sms, batch, chunk, context, heads)
-    key_s = key_seconds(parameters, peak_flops_per_s, num_sms, head_dim)
-    walk_s = key_s * last_keys(work) / num_splits(parameters, work.num_waves)
-    return parameters.floor_s + parameters.tile_s * larger(work.whole_waves - 1, 0) + walk_s
-
-
 def timing(
     parameters: TileParameters,
     peak_flops_per_s: float,
@@ -155,12 +133,12 @@ def timing(
     kv_bytes: float = 2.0,
 ) -> Timing:
     """Time of one layer's attention of one chunk alone, scalars or arrays; at least that of reading its KV once."""
-    work = tiles(parameters, num_sms, 1, chunk, context, heads)
+    work = tiles(parameters, num_sms, chunk, context, heads)
     gpu = (peak_flops_per_s, bandwidth_bytes_per_s, num_sms)
     return _alone(parameters, gpu, work, chunk + context, kv_heads, head_dim, kv_bytes)
 
 
-def alone_seconds(
+def seconds(
     parameters: TileParameters,
     peak_flops_per_s: float,
     bandwidth_bytes_per_s: float,

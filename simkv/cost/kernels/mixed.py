@@ -74,7 +74,7 @@ def seconds(
     `decode_context` is the mean of the decodes, `longest_decode` the longest if they are uneven. The shape is
     that of one rank: its query and KV heads; `kv_bytes` is of one element of the KV cache.
     """
-    work = tiles(parameters.tiles, num_sms, 1, chunk, context, heads)
+    work = tiles(parameters.tiles, num_sms, chunk, context, heads)
     longest = decode_context * (num_decodes > 0) if longest_decode is None else longest_decode
     num_idle = num_decodes * (work.num_rows - 1)
     return _timing(

@@ -35,8 +35,9 @@ DECODES = st.lists(st.integers(1, 262144), max_size=200)
 REFERENCE = TileParameters(6e-6, 4e-6, 0.56)
 
 
-def chunk_seconds(p, chunk, context, heads, batch=1):
-    return chunked_attention.seconds(p, PEAK, SMS, batch, chunk, context, heads, 128)
+def chunk_seconds(p, chunk, context, heads):
+    """One KV head, so that its memory does not bind."""
+    return chunked_attention.seconds(p, PEAK, BANDWIDTH, SMS, chunk, context, heads, 1, 128)
 
 
 def batch_seconds(p, chunks, decodes, heads):
@@ -53,7 +54,6 @@ def test_longer_chunks_and_prefixes_take_longer(p, chunk, context, heads, more):
     above = seconds * (1 - 1e-12)
     assert chunk_seconds(p, chunk + more, context, heads[0]) >= above
     assert chunk_seconds(p, chunk, context + more, heads[0]) >= above
-    assert chunk_seconds(p, chunk, context, heads[0], batch=2) >= above
     assert chunk_seconds(p, chunk, context, heads[0] + 1) >= above
 
 
@@ -76,9 +76,7 @@ def test_chunks_alone_in_a_batch_save_nothing_by_growing(p, chunks, heads, data)
     if p.max_num_splits == 1:
         assert seconds >= chunk_seconds(p, chunk, context, heads[0]) * (1 - 1e-12)
     one = alone_seconds(p, chunks[:1], heads)
-    assert one == pytest.approx(
-        chunked_attention.alone_seconds(p, PEAK, BANDWIDTH, SMS, *chunks[0], *heads, 128)
-    )
+    assert one == pytest.approx(chunked_attention.seconds(p, PEAK, BANDWIDTH, SMS, *chunks[0], *heads, 128))
 
 
 @given(p=MIXED, chunks=CHUNKS, decodes=DECODES, heads=HEADS, data=st.data())
@@ -146,7 +144,10 @@ def test_keys_are_split_among_idle_sms_where_the_kernel_can():
     split = TileParameters(6e-6, 4e-6, 0.56, max_num_splits=4)
     whole, quarter = (chunk_seconds(p, 128, 131072, 8) for p in (REFERENCE, split))
     assert (quarter - 6e-6) == pytest.approx((whole - 6e-6) / 4)
-    assert chunk_seconds(split, 8192, 131072, 8) == chunk_seconds(REFERENCE, 8192, 131072, 8)
+    # 5.4 waves instead of 6
+    assert chunk_seconds(split, 8192, 131072, 8) == pytest.approx(
+        chunk_seconds(REFERENCE, 8192, 131072, 8) * 1024 / 188 / 6, rel=0.01
+    )
 
 
 def test_a_decode_beside_a_chunk_costs_tiles_of_its_own():
