@@ -113,10 +113,8 @@ def _check(
     base_dir = Path() if path is None else path.parent
     save_scenario(scenario, save, base_dir)
     answer = make_plan(scenario, base_dir)
-    terms, warnings = (
-        compare_startup(answer, log),
-        [*log.warnings, *hardware_warnings(log, profiled.hardware)],
-    )
+    terms = compare_startup(answer, log)
+    warnings = [*log.warnings, *hardware_warnings(log, profiled.hardware)]
     lines = ["", *format_check(terms, log), *(f"Warning: {warning}." for warning in warnings)]
     lines += filled.notes(log, scenario)
     data = {

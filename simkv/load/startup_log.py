@@ -165,10 +165,11 @@ def _keep(by_stage: dict[int, Stated], name: str, stage: int, stated: Stated) ->
 
 def _peak_to_activation(log: StartupLog) -> None:
     """V0 from 0.6.4 on states the peak with the weights in it."""
+    weights = log.figures.get("weights", {})
     for stage, peak in log.figures.get("peak", {}).items():
-        weights = log.figures.get("weights", {}).get(stage)
-        if weights is not None and "activation" not in log.figures:
-            log.figures["activation"] = {stage: peak._replace(value=round(peak.value - weights.value, 2))}
+        if stage in weights:
+            activation = peak._replace(value=round(peak.value - weights[stage].value, 2))
+            log.figures.setdefault("activation", {}).setdefault(stage, activation)
 
 
 def _read_options(line: str, number: int, flags: dict[str, Flag], log: StartupLog) -> None:
