@@ -117,8 +117,7 @@ class Provenance(StrEnum):
     ASSUMED = "assumed"
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
+class StepTime(NamedTuple):
     """Seconds of one batch on one pipeline stage, split so that the parts sum to the total.
 
     Each kernel's time goes to the side of its roofline that binds it: `compute_s` or `memory_s`; collectives

@@ -83,6 +83,7 @@ class CostModel:
         self._gemm_times = lru_cache(maxsize=None)(self._gemm_times_uncached)
         self._row_times = lru_cache(maxsize=None)(self._row_times_uncached)
         self._head = lru_cache(maxsize=4096)(self._head_uncached)
+        self._transfers = lru_cache(maxsize=4096)(self._transfers_uncached)
 
     def with_layers(self, layers_per_stage: tuple[int, ...]) -> CostModel:
         """Return the same model under another partition of its layers; what was found for a layer is shared."""
@@ -114,18 +115,17 @@ class CostModel:
         Hidden states and residual, padded rows × hidden size each; every rank sends its 1/tp to its
         counterpart, which gathers the rest from its group.
         """
-        return tuple(kernel.seconds for kernel in self._transfers(shape))
+        if shape.is_empty:
+            return (0.0,) * len(self._crosses_nodes)
+        return tuple([kernel.seconds for kernel in self._transfers(shape.num_padded_tokens)])
 
-    def _transfers(self, shape: StepShape) -> list[Kernel]:
-        num_bytes = 2 * self._hidden_bytes(shape.num_padded_tokens)
-        if shape.is_empty or not self._crosses_nodes:
-            return [Kernel(0.0, Side.COMM)] * len(self._crosses_nodes)
+    def _transfers_uncached(self, num_rows: int) -> list[Kernel]:
+        num_bytes, found = 2 * self._hidden_bytes(num_rows), []
         gather = self._group.all_gather(num_bytes)
-        found = []
         for crosses in self._crosses_nodes:
             sent = self._hand_over(num_bytes / self.tp, crosses)
-            mark = sent.provenance if self.tp == 1 else weakest(sent.provenance, gather.provenance)
-            found.append(Kernel(gather.seconds + sent.seconds, Side.COMM, mark))
+            marks = (sent.provenance,) if self.tp == 1 else (sent.provenance, gather.provenance)
+            found.append(Kernel(gather.seconds + sent.seconds, Side.COMM, weakest(*marks)))
         return found
 
     def _hand_over(self, num_bytes: float, crosses_nodes: bool) -> Kernel:
@@ -158,7 +158,7 @@ class CostModel:
                 time.assumed_input_s,
             ]
             tally.add_tally(stage)
-        for kernel in self._transfers(shape):
+        for kernel in () if shape.is_empty else self._transfers(shape.num_padded_tokens):
             tally.add(kernel)
         tally.add(Kernel(self.host_s(shape), Side.HOST))
         return tally.step_time()
