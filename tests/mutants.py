@@ -30,6 +30,7 @@ class Mutant(NamedTuple):
 SCHEDULER, WAITING = "simkv/scheduler/scheduler.py", "simkv/scheduler/waiting.py"
 CHUNKS, CONFIG, REPLICA = "simkv/scheduler/chunks.py", "simkv/scheduler/config.py", "simkv/engine/replica.py"
 REPLAY, CAUSES = "simkv/results/bubbles_replay.py", "simkv/results/bubbles_history.py"
+WAITS = "simkv/engine/waits.py"
 MANAGER, POOL, PREFIX = "simkv/kv/manager.py", "simkv/kv/block_pool.py", "simkv/kv/prefix.py"
 
 MUTANTS = [
@@ -122,16 +123,35 @@ MUTANTS = [
     Mutant("no_chunk_imbalance", REPLAY, "history[CHUNK_IMBALANCE] += shortest_ns", "history[STAGE_IMBALANCE] += shortest_ns"),
     Mutant("no_host", REPLAY, "history[HOST] += ready_ns - last.end_ns", "history[TRANSFER] += ready_ns - last.end_ns"),
     Mutant("cpu_blamed_for_all_that_it_overlaps", REPLAY, "if delay.history is None:", "if delay.history is None or delay is delays[0]:"),
-    Mutant("no_token_dependency", CAUSES, "WaitKind.TOKEN_DEPENDENCY: 4", "WaitKind.TOKEN_DEPENDENCY: 5"),
+    Mutant("no_token_dependency", CAUSES, "WaitKind.TOKEN_DEPENDENCY: TOKEN_DEPENDENCY", "WaitKind.TOKEN_DEPENDENCY: 5"),
     Mutant("no_too_few_requests", CAUSES, "WaitKind.TOO_FEW_REQUESTS: 5", "WaitKind.TOO_FEW_REQUESTS: 4"),
     Mutant("no_max_num_seqs", CAUSES, "WaitKind.MAX_NUM_SEQS: 6", "WaitKind.MAX_NUM_SEQS: 7"),
     Mutant("no_kv_limited", CAUSES, "WaitKind.KV_LIMITED: 7", "WaitKind.KV_LIMITED: 6"),
     Mutant("no_fill_drain", CAUSES, "WaitKind.DRAIN: FILL_DRAIN", "WaitKind.DRAIN: NO_WORK"),
     Mutant("no_fill", REPLAY, "Span(starts_ns[stage], ends_ns[stage], FILL_DRAIN)", "Span(starts_ns[stage], ends_ns[stage], NO_WORK)"),
     Mutant("no_no_work", CAUSES, "WaitKind.NO_WORK: NO_WORK", "WaitKind.NO_WORK: FILL_DRAIN"),
+    Mutant("shortages_share_with_the_cpu", CAUSES, "if starved_by in KEPT_OUT:", "if starved_by is HOST:"),
+    Mutant("shortages_take_transfers", CAUSES, "blamed[TRANSFER] = difference_ns[TRANSFER]", "blamed[TRANSFER] = 0"),
+    Mutant("late_tokens_take_unlike_batches", CAUSES, "moved_ns = round(moved_ns * likeness)", "pass"),
+    Mutant("none_is_late", WAITS, "if late_ns:\n", "if not late_ns:\n"),
+    Mutant("late_for_ever", WAITS, "__getitem__)] -= duration_ns", "__getitem__)] -= 0"),
+    Mutant("late_since_the_beginning", WAITS, "self._then_ns[request.request_id] = self._kept_out_ns.copy()",
+           "self._then_ns[request.request_id] = Counter()"),
+    Mutant("preempted_are_not_late", REPLICA, "for request in plan.preempted:\n            self._lateness",
+           "for request in ():\n            self._lateness"),
+    Mutant("one_more_batch_than_stages_fills_the_pipeline", REPLICA,
+           "is_full = num_in_flight >= self.scheduler.config.pipeline_parallel_size",
+           "is_full = num_in_flight >= self.scheduler.config.max_concurrent_batches"),
     Mutant("length_before_a_run_ignored", PREFIX, "self._names.setdefault((previous, num_previous_tokens, start)",
            "self._names.setdefault((previous, 0, start)"),
 ]  # fmt: skip
+
+
+def _nearest_first(mutant: Mutant | None) -> list[str]:
+    """The folders of tests, from the one most likely to notice a mutant on: most then end early."""
+    package = mutant.file.split("/")[1] if mutant is not None else ""
+    home = "tests/" + {"results": "engine"}.get(package, package)
+    return sorted(TESTS, key=lambda folder: folder != home)
 
 
 def survives(mutant: Mutant | None) -> str | None:
@@ -149,7 +169,7 @@ def survives(mutant: Mutant | None) -> str | None:
                 return f"its text stands {text.count(mutant.old)} times in {mutant.file}, wanted once"
             path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *TESTS],
+            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *_nearest_first(mutant)],
             cwd=copy,
             env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
@@ -171,11 +191,11 @@ def main(names: list[str]) -> int:
         return 1
     mutants = [mutant for mutant in MUTANTS if not names or mutant.name in names]
     with ThreadPoolExecutor(NUM_WORKERS) as pool:
-        problems = list(pool.map(survives, mutants))
-    for mutant, problem in zip(mutants, problems, strict=True):
-        print(
-            f"{'caught' if problem is None else 'SURVIVES':<9} {mutant.name}{'' if problem is None else ': ' + problem}"
-        )
+        problems = []
+        for mutant, problem in zip(mutants, pool.map(survives, mutants), strict=True):
+            problems.append(problem)
+            verdict = "caught" if problem is None else "SURVIVES"
+            print(f"{verdict:<9} {mutant.name}{'' if problem is None else ': ' + problem}", flush=True)
     num_caught = problems.count(None)
     print(f"{num_caught} of {len(mutants)} mutants caught")
     return 0 if num_caught == len(mutants) else 1

@@ -10,7 +10,7 @@ import simpy
 
 from simkv.engine.clock import Clock
 from simkv.engine.pipeline import Pipeline
-from simkv.engine.waits import why_few_batches, why_starved
+from simkv.engine.waits import Lateness, why_few_batches, why_starved
 from simkv.errors import SimkvError
 from simkv.results.log import RequestOutcome, RequestRecord, RunLog, WaitKind
 from simkv.scheduler import Request, Scheduler
@@ -81,12 +81,14 @@ class Replica:
         # Synchronous scheduling gives no request whose token is in flight; on one stage the order is enough.
         self._runs_ahead = scheduler.config.async_scheduling and log.num_stages > 1
         self._sampled_in: dict[int, Batch] = {}  # if it runs ahead: the last batch to yield a request a token
+        self._lateness = Lateness()
         self._num_preemptions_in_vain = 0  # since a batch last yielded a token
         env.process(self.run())
 
     def submit(self, request: Request) -> None:
         """Take in a request; an idle engine wakes up."""
         self.scheduler.add_request(request)
+        self._lateness.queue(request)
         if not self._work_arrived.triggered:
             self._work_arrived.succeed()
 
@@ -128,6 +130,10 @@ class Replica:
     def _issue(self, plan: StepPlan, in_flight: deque[Batch]) -> int:
         """Send a batch into the pipeline; return the host time it took, during which the GPUs may be busy."""
         now_ns = self.env.now_ns
+        for request in plan.preempted:
+            self._lateness.queue(request)
+        for request in (*plan.new, *plan.resumed):
+            self._lateness.admit(request)
         if self.audit is not None:
             self.audit(plan, None)
         self._refuse_to_thrash(plan)
@@ -156,6 +162,7 @@ class Replica:
             record.first_scheduled_ns = now_ns
             record.num_cached_tokens = plan.hits[request.request_id]
         if awaited is not None and free_at_ns < ready_ns:
+            kind = self._blame(kind, ready_ns - free_at_ns)
             self.log.wait(self.index, free_at_ns, ready_ns, kind, awaited.step, step)
         batch = Batch(plan, step, runs[-1].end_ns)
         in_flight.append(batch)
@@ -190,9 +197,13 @@ class Replica:
         if batch.end_ns <= start_ns:
             return
         num_in_flight = 1 + sum(other.step is not None for other in in_flight)
-        is_full = num_in_flight >= self.scheduler.config.max_concurrent_batches
+        is_full = num_in_flight >= self.scheduler.config.pipeline_parallel_size
         kind = WaitKind.FULL if is_full else why_starved(self.scheduler, plan)
+        kind = self._blame(kind, batch.end_ns - start_ns)
         self.log.wait(self.index, start_ns, batch.end_ns, kind, batch.step)
+
+    def _blame(self, kind: WaitKind, duration_ns: int) -> WaitKind:
+        return self._lateness.starve(kind, duration_ns, len(self.scheduler.waiting) > 0)
 
     def _refuse_to_thrash(self, plan: StepPlan) -> None:
         """Prompts that were admitted on their first chunks can preempt each other for ever, token by token."""
@@ -228,6 +239,7 @@ class Replica:
         for gap_ns, num_tokens in gaps.items():
             self.log.itls.append(batch.step, gap_ns, num_tokens)
         for request in finished:
+            self._lateness.finish(request)
             record = self.records[request.request_id]
             record.finished_ns = now_ns
             record.num_output_tokens = request.num_output_tokens

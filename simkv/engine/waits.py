@@ -2,10 +2,59 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from simkv.results.log import WaitKind
 from simkv.scheduler import Request, Scheduler
 from simkv.step import StepPlan
 from simkv.units import ceil_div
+
+
+_KEPT_OUT = (WaitKind.MAX_NUM_SEQS, WaitKind.KV_LIMITED)
+_NONE_WAITS = (WaitKind.TOO_FEW_REQUESTS, WaitKind.TOKEN_DEPENDENCY)
+
+
+class Lateness:
+    """How late requests run because the engine, starved, kept them waiting for seats or blocks.
+
+    When none waits any more, those that ran late run alone: without the shortage they would have run beside the
+    others. So what an engine starves for then is still the shortage, for as long as it kept them waiting.
+    """
+
+    def __init__(self) -> None:
+        self._kept_out_ns: Counter[WaitKind] = Counter()  # so far, whoever waited
+        self._then_ns: dict[int, Counter[WaitKind]] = {}  # the same when a request began to wait
+        self._late_ns: dict[int, Counter[WaitKind]] = {}  # of requests that were admitted late
+
+    def queue(self, request: Request) -> None:
+        """A request begins to wait, new or preempted."""
+        self._then_ns[request.request_id] = self._kept_out_ns.copy()
+
+    def admit(self, request: Request) -> None:
+        """A request gets its seat and its blocks."""
+        late_ns = self._kept_out_ns - self._then_ns.pop(request.request_id)
+        late_ns += self._late_ns.get(request.request_id, Counter())
+        if late_ns:
+            self._late_ns[request.request_id] = late_ns
+
+    def finish(self, request: Request) -> None:
+        """A request needs nothing any more, wherever it was."""
+        self._then_ns.pop(request.request_id, None)
+        self._late_ns.pop(request.request_id, None)
+
+    def starve(self, kind: WaitKind, duration_ns: int, is_any_waiting: bool) -> WaitKind:
+        """Return what a time counts for in which the engine starved, for `kind` at first sight."""
+        if kind in _KEPT_OUT:
+            self._kept_out_ns[kind] += duration_ns
+        elif kind in _NONE_WAITS and not is_any_waiting and self._late_ns:
+            latest = max(self._late_ns.values(), key=Counter.total)
+            kind = max(_KEPT_OUT, key=latest.__getitem__)
+            for request_id, late_ns in list(self._late_ns.items()):
+                late_ns[max(_KEPT_OUT, key=late_ns.__getitem__)] -= duration_ns
+                self._late_ns[request_id] = +late_ns
+                if not self._late_ns[request_id]:
+                    del self._late_ns[request_id]
+        return kind
 
 
 def why_starved(scheduler: Scheduler, plan: StepPlan | None) -> WaitKind:
@@ -40,6 +89,8 @@ def _has_budget_left(scheduler: Scheduler, plan: StepPlan | None) -> bool:
     if plan is None or plan.is_empty:
         return True
     config = scheduler.config
+    if scheduler.chunk_rule is not None:  # which may end a step before its budget
+        return False
     return config.enable_chunked_prefill and plan.shape.num_tokens < config.max_num_batched_tokens
 
 

@@ -18,6 +18,7 @@ TRANSFER: Final = 0
 STAGE_IMBALANCE: Final = 1
 CHUNK_IMBALANCE: Final = 2
 HOST: Final = 3
+TOKEN_DEPENDENCY: Final = 4
 FILL_DRAIN: Final = 8
 NO_WORK: Final = 9
 
@@ -41,11 +42,12 @@ CAUSE_NAMES = {
 }
 
 STARVED_BY = {
-    WaitKind.TOKEN_DEPENDENCY: 4,
+    WaitKind.TOKEN_DEPENDENCY: TOKEN_DEPENDENCY,
     WaitKind.TOO_FEW_REQUESTS: 5,
     WaitKind.MAX_NUM_SEQS: 6,
     WaitKind.KV_LIMITED: 7,
 }
+KEPT_OUT = frozenset(STARVED_BY[kind] for kind in (WaitKind.MAX_NUM_SEQS, WaitKind.KV_LIMITED))
 # What an engine's wait is while it passes, where the pipeline runs dry.
 WHILE_DRY = {
     **STARVED_BY,
@@ -70,16 +72,27 @@ def difference(later: History, earlier: History) -> History:
     return [ns - before_ns for ns, before_ns in zip(later, earlier, strict=True)]
 
 
-def blame(difference_ns: History, starved_by: int | None) -> History:
+def blame(difference_ns: History, starved_by: int | None, likeness: float) -> History:
     """Return a difference as it counts in front of a batch that came late because the engine starved.
 
-    Whatever the batches' own times are: with another batch to issue there would have been less idle time.
+    With another batch to issue there would have been less idle time. Where requests wait for seats or blocks
+    that is all that counts, but for transfers. Where too few run, the batches' own times count for that; where
+    enough run but wait for their tokens, the share `likeness` of them, at most 1: what it would be if the batch
+    that makes the tokens took no longer than the one that waits for them.
     """
     if starved_by is None:
         return difference_ns
+    if starved_by in KEPT_OUT:
+        blamed = [0] * len(CAUSES)
+        blamed[TRANSFER] = difference_ns[TRANSFER]
+        blamed[starved_by] = sum(difference_ns) - difference_ns[TRANSFER]
+        return blamed
     blamed = difference_ns.copy()
-    blamed[starved_by] += blamed[CHUNK_IMBALANCE]
-    blamed[CHUNK_IMBALANCE] = 0
+    moved_ns = blamed[CHUNK_IMBALANCE]
+    if starved_by == TOKEN_DEPENDENCY and moved_ns > 0:
+        moved_ns = round(moved_ns * likeness)
+    blamed[starved_by] += moved_ns
+    blamed[CHUNK_IMBALANCE] -= moved_ns
     return blamed
 
 

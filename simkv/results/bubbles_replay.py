@@ -54,6 +54,7 @@ class Delay(NamedTuple):
     end_ns: int
     history: History | None
     kind: WaitKind | None
+    likeness: float = 1.0  # what the batch takes, over what the one it waited for took; at most 1
 
 
 class Span(NamedTuple):
@@ -87,6 +88,7 @@ class Replay:
         self._histories = [beginning(start_ns) for _ in range(num_stages)]  # of when each became free
         # Of the moments when the last batches' tokens were known: more than are ever in flight.
         self._of_tokens: deque[History] = deque(maxlen=num_stages + 2)
+        self._shortest_ns: deque[int] = deque(maxlen=num_stages + 2)  # what they took on their fastest stages
         self._first_wait = 0
         self._first_delay = 0  # the first wait after the batch before was issued
         self._starved_by: int | None = None  # what kept the engine from issuing the batch at hand earlier
@@ -96,13 +98,13 @@ class Replay:
         for batch, scheduled_ns in enumerate(table.scheduled_ns):
             starts_ns, ends_ns = table.starts_ns[batch], table.ends_ns[batch]
             waits = self._waits_between(self._free_at_ns[0], min(scheduled_ns, starts_ns[0]))
-            delays = self._delays(batch)
+            shortest_ns = min(end - start for start, end in zip(starts_ns, ends_ns, strict=True))
+            delays = self._delays(batch, shortest_ns)
             if batch in table.blocked:
                 waits.append(table.blocked[batch])
             ran_dry = batch == 0 or any(wait.kind in (WaitKind.NO_WORK, WaitKind.DRAIN) for wait in waits)
             spans = self._spans(batch, waits) if ran_dry else None
             self._starved_by = None
-            shortest_ns = min(end - start for start, end in zip(starts_ns, ends_ns, strict=True))
             for stage, (start_ns, stage_end_ns) in enumerate(zip(starts_ns, ends_ns, strict=True)):
                 if start_ns > self._free_at_ns[stage]:
                     yield from self._idle(batch, stage, start_ns, delays, spans)
@@ -111,6 +113,7 @@ class Replay:
                 history[STAGE_IMBALANCE] += stage_end_ns - start_ns - shortest_ns
                 self._free_at_ns[stage] = stage_end_ns
             self._of_tokens.append(self._histories[-1])
+            self._shortest_ns.append(shortest_ns)
         yield from self._after_the_last()
 
     def _idle(
@@ -127,7 +130,8 @@ class Replay:
             arrival[TRANSFER] += start_ns - self._free_at_ns[stage - 1]
             self._histories[stage] = arrival
             if not spans:
-                extra_ns = blame(difference(arrival, history), self._starved_by)
+                # Unlike batches are told apart in front of the first stage, from where the history has it.
+                extra_ns = blame(difference(arrival, history), self._starved_by, likeness=0.0)
                 shares = take(extra_ns, start_ns - free_at_ns)
         if spans:
             yield from self._dry(stage, batch, pieces)
@@ -138,7 +142,7 @@ class Replay:
         for piece in pieces:
             yield from self._within(Idle(stage, piece.start_ns, piece.end_ns, batch, _sums([piece])))
 
-    def _delays(self, batch: int) -> list[Delay]:
+    def _delays(self, batch: int, shortest_ns: int) -> list[Delay]:
         """Return what held a batch up: the engine's waits, the CPU's work behind the last, late tokens."""
         table, last = self.timetable, None
         delays: list[Delay] = []
@@ -149,17 +153,19 @@ class Replay:
             self._first_delay += 1
             if wait.batch is not None:
                 last, of_tokens = wait, self._of_tokens[wait.batch - batch]
-                delays.append(Delay(wait.end_ns, of_tokens, wait.kind))
+                likeness = min(1.0, shortest_ns / self._shortest_ns[wait.batch - batch])
+                delays.append(Delay(wait.end_ns, of_tokens, wait.kind, likeness))
         blocked = table.blocked.get(batch)
         ready_ns = table.starts_ns[batch][0] if blocked is None else blocked.start_ns
         if last is not None:
             history = of_tokens.copy()
             history[HOST] += ready_ns - last.end_ns
-            delays[-1] = Delay(ready_ns, history, last.kind)
+            delays[-1] = Delay(ready_ns, history, last.kind, likeness)
         else:
             delays.append(Delay(ready_ns, None, None))
         if blocked is not None and blocked.batch is not None:
-            delays.append(Delay(blocked.end_ns, self._of_tokens[blocked.batch - batch], blocked.kind))
+            likeness = min(1.0, shortest_ns / self._shortest_ns[blocked.batch - batch])
+            delays.append(Delay(blocked.end_ns, self._of_tokens[blocked.batch - batch], blocked.kind, likeness))
         return delays
 
     def _waited(self, delays: Sequence[Delay]) -> Shares:
@@ -175,7 +181,7 @@ class Replay:
                     shares = _sums([Span(now_ns, delay.end_ns, HOST)])
                 else:
                     self._starved_by = None if delay.kind is None else STARVED_BY.get(delay.kind)
-                    extra_ns = blame(difference(delay.history, history), self._starved_by)
+                    extra_ns = blame(difference(delay.history, history), self._starved_by, delay.likeness)
                     shares = take(extra_ns, delay.end_ns - now_ns)
                 history = [ns + share_ns for ns, share_ns in zip(history, shares, strict=True)]
                 now_ns = delay.end_ns

@@ -338,6 +338,32 @@ def test_blocks_for_two_requests_only(is_async):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("shortage", ["max_num_seqs", "kv_limited"])
+def test_the_last_of_a_queue_run_alone_for_the_shortage_that_made_them_late(shortage, is_async):
+    """Four rounds of two requests in four stages: the last round has no queue behind it, nor would it be there."""
+    limits = {
+        "max_num_seqs": {"max_num_seqs": 2},
+        "kv_limited": {"num_gpu_blocks": 61, "max_model_len": 120},  # thirty blocks a request at its end
+    }
+    options = {"pp": 4, "max_num_batched_tokens": 100, "async_scheduling": is_async, **limits[shortage]}
+    idle = idle_of(run(requests_of([(0, 100, 20)] * 8), cost=FlatCost(4), **options))
+    assert idle[shortage] >= 0.97 * (sum(idle.values()) - idle["fill_drain"])
+    assert "too_few_requests" not in idle
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_request_is_late_for_no_longer_than_it_was_kept_waiting(is_async):
+    """One waits for a seat for some thirty tokens, then runs alone for two hundred; and one that comes later."""
+    options = {"pp": 4, "max_num_seqs": 1, "async_scheduling": is_async, "cost": FlatCost(4)}
+    a_token_ns = 4 * 3_000  # four stages idle for three microseconds each
+    idle = idle_of(run(requests_of([(0, 4, 30), (0, 4, 200)]), **options))
+    assert idle["max_num_seqs"] == pytest.approx((30 + 30) * a_token_ns, rel=0.05)
+    assert idle["too_few_requests"] == pytest.approx((200 - 30) * a_token_ns, rel=0.05)
+    later = idle_of(run(requests_of([(0, 4, 30), (0, 4, 31), (600_000, 4, 50)]), **options))
+    assert later["too_few_requests"] == pytest.approx(50 * a_token_ns, rel=0.1)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
 def test_one_long_prompt_among_short_ones(is_async):
     rows = [(0, 4, 300)] * 16
     options = {"pp": 4, "max_num_seqs": 17, "max_num_batched_tokens": 16, "async_scheduling": is_async}

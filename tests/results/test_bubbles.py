@@ -10,6 +10,10 @@ from simkv.results.bubbles_history import (
     CAUSE_NAMES,
     CAUSES,
     CHUNK_IMBALANCE,
+    KEPT_OUT,
+    STARVED_BY,
+    TOKEN_DEPENDENCY,
+    TRANSFER,
     beginning,
     blame,
     clip_parts,
@@ -79,11 +83,22 @@ def test_idle_time_without_a_cause_is_a_bug():
         take([3, -5, 1, 0, 0, 0, 0, 0, 0, 0], 5)
 
 
-@given(NUMBERS, st.sampled_from([None, 4, 7]))
-def test_blame_moves_but_keeps_the_sum(numbers, starved_by):
-    blamed = blame(numbers, starved_by)
+@given(NUMBERS, st.sampled_from([None, *sorted(STARVED_BY.values())]), st.floats(0, 1))
+def test_blame_moves_but_keeps_the_sum(numbers, starved_by, likeness):
+    blamed = blame(numbers, starved_by, likeness)
     assert sum(blamed) == sum(numbers)
-    assert blamed == numbers if starved_by is None else blamed[CHUNK_IMBALANCE] == 0
+    if starved_by is None:
+        assert blamed == numbers
+    elif starved_by in KEPT_OUT:
+        assert {cause for cause, ns in enumerate(blamed) if ns} <= {TRANSFER, starved_by}
+    elif starved_by != TOKEN_DEPENDENCY:
+        assert blamed[CHUNK_IMBALANCE] == 0
+
+
+@pytest.mark.parametrize(("likeness", "left"), [(1.0, 0), (0.25, 60), (0.0, 80)])
+def test_what_unlike_batches_take_counts_for_late_tokens_only_as_far_as_they_are_like(likeness, left):
+    numbers = [0, 0, 80, 0, 0, 0, 0, 0, 0, 0]
+    assert blame(numbers, TOKEN_DEPENDENCY, likeness)[CHUNK_IMBALANCE] == left
 
 
 @given(st.lists(st.integers(0, 9), max_size=5), st.integers(0, 60))
