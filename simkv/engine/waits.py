@@ -9,7 +9,6 @@ from simkv.scheduler import Request, Scheduler
 from simkv.step import StepPlan
 from simkv.units import ceil_div
 
-
 _KEPT_OUT = (WaitKind.MAX_NUM_SEQS, WaitKind.KV_LIMITED)
 _NONE_WAITS = (WaitKind.TOO_FEW_REQUESTS, WaitKind.TOKEN_DEPENDENCY)
 

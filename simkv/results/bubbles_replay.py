@@ -165,7 +165,9 @@ class Replay:
             delays.append(Delay(ready_ns, None, None))
         if blocked is not None and blocked.batch is not None:
             likeness = min(1.0, shortest_ns / self._shortest_ns[blocked.batch - batch])
-            delays.append(Delay(blocked.end_ns, self._of_tokens[blocked.batch - batch], blocked.kind, likeness))
+            delays.append(
+                Delay(blocked.end_ns, self._of_tokens[blocked.batch - batch], blocked.kind, likeness)
+            )
         return delays
 
     def _waited(self, delays: Sequence[Delay]) -> Shares:

@@ -76,9 +76,7 @@ def assert_blamed(cause, planted, base):
 @pytest.mark.parametrize("max_num_seqs", [1, 2, 3])
 def test_fewer_seats_than_stages(max_num_seqs, load, is_async):
     rows = {"full": LONG_LIVED, "bunched": BUNCHED}[load]
-    assert_blamed(
-        "max_num_seqs", serve(rows, is_async, max_num_seqs=max_num_seqs), base_of(load, is_async)
-    )
+    assert_blamed("max_num_seqs", serve(rows, is_async, max_num_seqs=max_num_seqs), base_of(load, is_async))
 
 
 @pytest.mark.parametrize("is_async", [False, True])
